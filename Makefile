@@ -17,6 +17,7 @@ FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 # `make test PACKAGE=sinks`: only the tests of packages/forewarn-sinks
 PACKAGE ?=
+LIBVIRT_TESTS := packages/forewarn-libvirt/tests
 TESTED := $(if $(PACKAGE),packages/forewarn-$(PACKAGE)/tests)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
@@ -55,13 +56,13 @@ run-dev: $(RUNTIME)  ## run the service with a store in .build/dev (ARGS=...)
 	$(BIN)/forewarn serve --config dist/dev.toml $(ARGS)
 
 demo-libvirt: $(DEV) system  ## maintain a private cloud of two libvirt hosts (root, Debian)
-	$(BIN)/python -m tests.libvirt.film
+	PYTHONPATH=$(LIBVIRT_TESTS) $(BIN)/python -m libvirt_tests.film
 
 demo-kubernetes: $(DEV) system  ## a node pool drains itself, on Kubernetes built from source
 	@tools/test-kubernetes demo $(ARGS)
 
 tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (root, Debian)
-	$(BIN)/python -m tests.libvirt.tutorial
+	PYTHONPATH=$(LIBVIRT_TESTS) $(BIN)/python -m libvirt_tests.tutorial
 
 # -- to work on it -------------------------------------------------------------------------------
 
@@ -219,6 +220,7 @@ bench-scale: $(DEV)  ## measure a step's cost for fleets of up to a million VMs 
 	$(BIN)/python -m bench.scale.portion $(ARGS)
 	$(BIN)/python -m bench.scale.planned $(ARGS)
 	$(BIN)/python -m bench.scale.live $(ARGS)
+	$(BIN)/python -m bench.scale.declared $(ARGS)
 
 bench-nodes: $(DEV)  ## measure the delay, cost and start of metadata nodes (ARGS=--quick)
 	$(BIN)/python -m bench.nodes $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import os
@@ -52,6 +53,12 @@ ALLOWED_NETWORKS = tuple(
     for text in ("127.0.0.0/8", "::1/128", "169.254.0.0/16", "0.0.0.0/32", "::/128")
 )
 """Loopback, "any", and the link-local block whose best known address this project answers on."""
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and tests from garbage collection: they stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 class NetworkRefusedError(AssertionError):

@@ -23,7 +23,7 @@ class VirtualClock(Clock):
         """Advance to `now_ms`."""
         assert now_ms >= self._now_ms
         self._now_ms = now_ms
-        self._changed()
+        self._notify()
 
     def advance(self, by_ms: int) -> None:
         """Advance by `by_ms` milliseconds."""

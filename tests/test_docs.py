@@ -16,14 +16,14 @@ from forewarn.cli.application import check
 from forewarn.cli.nouns import NOUNS
 from forewarn.errors import every_error
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import every_code
 from tools.docs.pages import PAGES
 from tools.docs.reference import load_everything
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "bench", "dist")
+    for folder in (".", "docs", "bench", "dist", "packages")
     for path in ROOT.joinpath(folder).glob("*.md" if folder == "." else "**/*.md")
 )
 FENCE = re.MULTILINE | re.DOTALL
@@ -127,7 +127,7 @@ def test_guide_to_stuck_work_has_every_blocker() -> None:
     text = (ROOT / "docs/howto/something-is-stuck.md").read_text("utf-8")
     rows = [row for row in text.splitlines() if row.startswith("| `")]
     codes = [code for row in rows for code in re.findall(r"`([a-z-]+)`", row.split("|")[1])]
-    assert sorted(codes) == sorted(each.value for each in Code)
+    assert sorted(codes) == [each.value for each in every_code()]
 
 
 def test_every_setting_has_its_meaning() -> None:
@@ -231,7 +231,8 @@ def test_each_threat_has_a_test(document: str) -> None:
     """What stands against a threat is shown by a test that there is."""
     text = (ROOT / "docs" / "explanation" / f"{document}.md").read_text("utf-8")
     table = text.partition("| threat |")[2].partition("\n\n")[0].splitlines()[2:]
-    there = "\n".join(path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+    tests = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("packages/*/tests/**/test_*.py")]
+    there = "\n".join(path.read_text("utf-8") for path in tests)
     assert table
     for row in table:
         named = re.findall(r"`([^`]+)`", row.rstrip(" |").rpartition("|")[2])

@@ -8,12 +8,13 @@ import pytest
 from forewarn import extensions
 from forewarn.control.gate_checks import GATES
 from forewarn.drivers.registry import DRIVERS
+from forewarn.drivers.sources import SOURCES
 from forewarn.extensions import ExtensionGroup, ExtensionUnusable
 from forewarn.outbox.destinations import SINKS
 from tests.packages import install
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-GROUPS = [DRIVERS, GATES, SINKS]
+GROUPS = [DRIVERS, GATES, SINKS, SOURCES]
 BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 
 

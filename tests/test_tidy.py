@@ -1,7 +1,8 @@
 """The house style as tests: every check over the whole tree, and each check on two samples."""
 
 import ast
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
 from functools import cache
 from posixpath import dirname
 
@@ -20,6 +21,20 @@ from tests.tidy.tree import (
     unknown_errors,
 )
 from tests.tidy.wiring import assigned_outside
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _syntax_trees() -> Iterator[None]:
+    """Keep the trees of all files for these tests only.
+
+    They have millions of nodes without cycles, which the garbage collector would visit again and
+    again.
+    """
+    gc.disable()
+    yield
+    read.cache_clear()
+    gc.enable()
+
 
 by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
@@ -65,8 +80,7 @@ def test_every_exception_is_still_needed() -> None:
     """An exception goes when the thing it excuses has gone."""
     found = {(check.name, one.path, one.name) for check in CHECKS for one in findings(check)}
     found |= {("dead_modules", one.path, one.name) for one in dead_modules(python_sources())}
-    outside = assigned_outside(python_sources())
-    found |= {("assigned_outside", one.path, one.name) for one in outside}
+    found |= {("assigned_outside", one.path, one.name) for one in outside()}
     assert set(EXCEPTIONS) <= found, f"stale: {set(EXCEPTIONS) - found}"
 
 
@@ -86,6 +100,12 @@ def python_sources() -> list[Source]:
     ]
 
 
+@cache
+def outside() -> tuple[Finding, ...]:
+    """Return the attributes that are assigned outside their class."""
+    return tuple(assigned_outside(python_sources()))
+
+
 def test_no_module_is_dead() -> None:
     """A module that no other one imports, and that nobody starts, goes."""
     dead = unexcused(dead_modules(python_sources()), "dead_modules")
@@ -94,8 +114,8 @@ def test_no_module_is_dead() -> None:
 
 def test_parts_are_connected_by_their_constructors() -> None:
     """An attribute that holds a callable is assigned by its own class alone."""
-    outside = unexcused(assigned_outside(python_sources()), "assigned_outside")
-    assert not outside, "\n".join([assigned_outside.__doc__ or "", *outside])
+    left = unexcused(outside(), "assigned_outside")
+    assert not left, "\n".join([assigned_outside.__doc__ or "", *left])
 
 
 @pytest.mark.parametrize(

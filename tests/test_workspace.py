@@ -1,17 +1,36 @@
 """The packages beside Forewarn: names, versions, entry points, and Forewarn without them."""
 
 import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from forewarn.outbox.destinations import GUESTS, SINKS, make_destinations
+from forewarn.drivers.manual import ManualDriver
+from forewarn.drivers.registry import DRIVERS, AbsentDriver, make_drivers
+from forewarn.drivers.sources import SOURCES
+from forewarn.extensions import ExtensionGroup, ExtensionMissing
+from forewarn.outbox.destinations import SINKS, make_destinations
 from forewarn.outbox.sink import AbsentSink
+from tools.release.sbom import pinned_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 by_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+by_extension = pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        pytest.param(group, name, id=f"{group.kind}-{name}")
+        for group in (DRIVERS, SINKS, SOURCES)
+        for name in group.packages
+    ],
+)
 
 
 def project(folder: Path) -> dict[str, object]:
@@ -26,40 +45,111 @@ def test_package_has_its_names_and_the_version_of_forewarn(package: Path) -> Non
     own, version = project(package), project(ROOT)["version"]
     assert own["name"] == package.name
     assert own["version"] == version
-    assert f"forewarn=={version}" in str(own["dependencies"])
+    assert f"forewarn[server]=={version}" in str(own["dependencies"])
     assert (package / "src" / package.name.replace("-", "_") / "__init__.py").is_file()
     assert (package / "README.md").is_file()
     assert list(package.glob("tests/*/test_*.py"))
 
 
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheels of Forewarn and of all packages, without a network."""
+    folder = tmp_path_factory.mktemp("wheels")
+    words = ("-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-index")
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+    places = [str(each) for each in (ROOT, *PACKAGES)]
+    subprocess.run([sys.executable, *words, *options, *places], check=True)
+    return folder
+
+
+#: Loads what a package registers, and prints the packages whose modules were imported.
+LOADS = """
+import importlib.metadata, json, sys
+for each in importlib.metadata.distribution(sys.argv[1]).entry_points:
+    each.load()
+owners = importlib.metadata.packages_distributions()
+modules = {name.partition(".")[0] for name in sys.modules}
+print(json.dumps(sorted({owner for name in modules for owner in owners.get(name, ())})))
+"""
+
+
+@pytest.mark.slow
 @by_package
-def test_container_and_setup_install_the_package(package: Path) -> None:
-    """A package that only a clone had would surprise whoever uses the image."""
-    text = (ROOT / "dist/Containerfile").read_text()
-    assert text.count(package.name) == 2
-    assert f"packages/{package.name}/src" in (ROOT / "pyproject.toml").read_text()
+def test_package_needs_only_what_it_declares(package: Path, wheels: Path, tmp_path: Path) -> None:
+    """Beside Forewarn alone, all its entry points load with the libraries of the service."""
+    for name in ("forewarn", package.name.replace("-", "_")):
+        [wheel] = wheels.glob(f"{name}-*.whl")
+        zipfile.ZipFile(wheel).extractall(tmp_path)
+    libraries = str(Path(pytest.__file__).parents[1])  # without those installed from this tree
+    output = subprocess.run(
+        [sys.executable, "-S", "-c", LOADS, package.name],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{libraries}"},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    pinned = pinned_packages((ROOT / "requirements" / "runtime.txt").read_text("utf-8"))
+    declared = {package.name, "forewarn", *(name for name, _ in pinned)}
+    imported = {re.sub("[-_.]+", "-", name).lower() for name in json.loads(output)}
+    assert "forewarn" in imported
+    assert imported <= declared
 
 
-def test_sinks_are_entry_points_of_their_package() -> None:
-    """Forewarn finds them as it finds those of other people."""
-    for kind, package in GUESTS.items():
-        extension = SINKS.find(kind)
-        assert extension is not None
-        assert extension.package == f"{package} {project(ROOT)['version']}"
-        assert extension.load() is not None
+@by_package
+def test_tools_know_the_package(package: Path) -> None:
+    """mypy, pytest, coverage and ruff read its folders, and import-linter has contracts for it."""
+    text, name = (ROOT / "pyproject.toml").read_text(), package.name.replace("-", "_")
+    [tests] = [path.name for path in package.glob("tests/*_tests")]
+    assert text.count(f'"packages/{package.name}/src"') == 1
+    assert text.count(f'"packages/{package.name}/tests"') == 2
+    assert text.count(f'"packages/{package.name}/src/{name}"') == 1
+    assert f'"{name}", "{tests}"' in text
+    _, *contracts = (ROOT / ".importlinter").read_text().split("[importlinter:contract:")
+    assert sum(f"    {name}\n" in contract for contract in contracts) >= 3
 
 
-@pytest.mark.parametrize("kind", GUESTS)
-def test_missing_package_degrades_its_destination_and_is_named(
+@by_extension
+def test_extension_is_an_entry_point_of_its_package(group: ExtensionGroup, name: str) -> None:
+    """Forewarn finds it as it finds those of other people, and the right package has it."""
+    extension = group.find(name)
+    assert extension is not None
+    assert extension.package == f"{group.packages[name]} {project(ROOT)['version']}"
+    assert extension.load() is not None
+
+
+@by_extension
+def test_missing_package_is_named(
+    group: ExtensionGroup, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says what to install."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    package = group.packages[name]
+    with pytest.raises(ExtensionMissing, match=f"needs the package {package}: pip install"):
+        group.find(name)
+    assert name in group.names()
+
+
+@pytest.mark.parametrize("kind", SINKS.packages)
+def test_missing_package_degrades_its_destination(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other destinations go on; the sentence says what to install."""
+    """Other destinations go on. Source: L-12."""
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
     tables = {"bus": {"kind": kind}, "hook": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
     bus, hook = make_destinations(tables)
     assert isinstance(bus.sink, AbsentSink)
     assert "needs the package forewarn-sinks: pip install" in bus.sink.absent
     assert not isinstance(hook.sink, AbsentSink)
+
+
+@pytest.mark.parametrize("kind", DRIVERS.packages)
+def test_missing_package_degrades_its_driver(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other drivers go on. Source: L-12."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    drivers = make_drivers({"site": {"kind": kind}, "board": {"kind": "manual"}}, "")
+    assert isinstance(drivers["board"], ManualDriver)
+    assert isinstance(drivers["site"], AbsentDriver)
+    assert f"needs the package {DRIVERS.packages[kind]}: pip install" in drivers["site"].reason
 
 
 def test_entry_points_of_an_older_forewarn_are_ignored() -> None:

@@ -3,7 +3,9 @@
     python -m tools.approval_trace [--names]
 
 A whole service runs in this process. A VM approves the only event of a reboot while every call of a
-function of the product is recorded, up to the answer and then up to the call of the driver.
+function of the product is recorded, up to the answer and then up to the call of the driver. To the
+answer counts what each thread does until its part of it is done: the control plane's thread until
+it has answered the request, and the event loop until the connection has written the 200.
 
 - A *function* counts once, however often it runs; a *file* is the file of such a function.
 - A *shape* is a type of value that carries the fact: an argument or a result of such a function
@@ -24,7 +26,8 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -45,6 +48,8 @@ from forewarn.settings import (
 
 ROOT = str(Path(forewarn.__file__).parent)
 LIMIT_S = 60.0
+ANSWERED = frozenset(("Submission.accept", "Connection._complete_held"))
+"""Functions that end a thread's part of the answer."""
 DEPTH_MAX, ITEMS_MAX = 6, 16
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01&vm="
 FLEET = {
@@ -63,6 +68,20 @@ SETTINGS = Settings(
 Json: TypeAlias = Any
 
 
+class Passed:
+    """What an approval has passed up to a point."""
+
+    def __init__(self, *others: Passed) -> None:
+        """Begin with what the others have."""
+        self.functions: set[str] = set().union(*[each.functions for each in others])
+        self.shapes: set[str] = set().union(*[each.shapes for each in others])
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return the numbers of functions, files and shapes."""
+        files = {each.split()[0] for each in self.functions}
+        return len(self.functions), len(files), len(self.shapes)
+
+
 class Trace:
     """The functions and shapes of one approval."""
 
@@ -71,14 +90,16 @@ class Trace:
         self.recording = False
         #: Set once the driver is called.
         self.begun = threading.Event()
-        self.functions: set[str] = set()
-        self.shapes: set[str] = set()
+        self.to_answer, self.to_driver = Passed(), Passed()
+        #: Threads that still have a part in the answer.
+        self._answering: set[int] = set()
         self._words: tuple[str, ...] = ()
         self._older: set[int] = set()
         self._kept: list[object] = []
 
-    def begin(self, event_id: str) -> None:
-        """Record from now on; what exists now carries nothing."""
+    def begin(self, event_id: str, *threads: int) -> None:
+        """Record from now on; what exists now carries nothing. These threads make the answer."""
+        self._answering = {*threads}
         self._words = (event_id, event_id.lower())
         gc.collect()
         self._kept = gc.get_objects()  # so that no new value has the id of an older one
@@ -90,28 +111,37 @@ class Trace:
         """Record a call or a return; this is the profile function of every thread."""
         code = frame.f_code
         if code is simulated.SimulatedDriver.begin.__code__:
-            self.recording = False
             self.begun.set()
         if not self.recording or event not in {"call", "return"}:
             return
         if not code.co_filename.startswith(ROOT):
             return
-        if event == "call":
-            self.functions.add(f"{code.co_filename.removeprefix(ROOT)[1:]} {code.co_qualname}")
-            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            for name in names:
-                self._note(frame.f_locals.get(name))
-        else:
-            self._note(result)
+        for passed in self._stages():
+            if event == "call":
+                function = f"{code.co_filename.removeprefix(ROOT)[1:]} {code.co_qualname}"
+                passed.functions.add(function)
+                names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+                for name in names:
+                    self._note(frame.f_locals.get(name), passed)
+            else:
+                self._note(result, passed)
+        if event == "return" and code.co_qualname in ANSWERED:
+            self._answering.discard(threading.get_ident())
 
-    def _note(self, found: object) -> None:
+    def _stages(self) -> Iterator[Passed]:
+        if threading.get_ident() in self._answering:
+            yield self.to_answer
+        if not self.begun.is_set():
+            yield self.to_driver
+
+    def _note(self, found: object, passed: Passed) -> None:
         if isinstance(found, list | set | frozenset | Mapping):
             for part in parts(found):
-                self._note(part)
+                self._note(part, passed)
         elif isinstance(found, tuple) and len({type(part) for part in found}) == 1:
-            self._note(found[0])
+            self._note(found[0], passed)
         elif self._carries(found, DEPTH_MAX):
-            self.shapes.add(shape(found))
+            passed.shapes.add(shape(found))
 
     def _carries(self, found: object, depth: int) -> bool:
         """Whether a value made since the request holds the event's id."""
@@ -175,6 +205,15 @@ class Service:
         await self.daemon.ended.wait()
         await self.daemon.stop()
 
+    def while_idle(self, act: Callable[[int, int], object]) -> None:
+        """Call a function while the event loop and the control plane wait, with both threads."""
+
+        async def wait() -> None:
+            loop = threading.get_ident()
+            self.daemon.control.read(lambda _: act(loop, threading.get_ident())).result(LIMIT_S)
+
+        asyncio.run_coroutine_threadsafe(wait(), self._loop).result(LIMIT_S)
+
     def stop(self) -> None:
         """Stop it."""
         self._loop.call_soon_threadsafe(self.daemon.ended.set)
@@ -205,18 +244,17 @@ def measured(*, names: bool) -> dict[str, tuple[int, int, int]]:
         trace.begun.wait(LIMIT_S)
         trace.begun.clear()
         approve(service, "web_0", trace)
-        figures = {"to the 200": counts(trace)}
         if not trace.begun.wait(LIMIT_S):
             raise SystemExit("The driver was not called.")
-        figures["to the driver"] = counts(trace)
     finally:
         trace.recording = False
         threading.setprofile(None)
         gc.enable()
         service.stop()
+    passed = Passed(trace.to_answer, trace.to_driver)
     if names:
-        print("\n".join(sorted(trace.functions)), "\n".join(sorted(trace.shapes)), sep="\n\n")
-    return figures
+        print("\n".join(sorted(passed.functions)), "\n".join(sorted(passed.shapes)), sep="\n\n")
+    return {"to the 200": trace.to_answer.counts(), "to the driver": passed.counts()}
 
 
 def approve(service: Service, vm: str, trace: Trace | None = None) -> None:
@@ -225,14 +263,8 @@ def approve(service: Service, vm: str, trace: Trace | None = None) -> None:
     ask(service.operator, "POST", f"/v1/vms/{vm}/reboot", {})
     [event] = ask(service.vm, "GET", EVENTS + vm)["Events"]
     if trace:
-        trace.begin(event["EventId"])
+        service.while_idle(partial(trace.begin, event["EventId"]))
     ask(service.vm, "POST", EVENTS + vm, {"StartRequests": [{"EventId": event["EventId"]}]})
-
-
-def counts(trace: Trace) -> tuple[int, int, int]:
-    """Return the numbers of functions, files and shapes so far."""
-    functions = set(trace.functions)
-    return len(functions), len({each.split()[0] for each in functions}), len(trace.shapes)
 
 
 def main() -> None:

@@ -2,12 +2,17 @@
 
 A file *names a rule* if its code, without comments and docstrings, contains one of:
 
-- a constant of the rule's blockers (`Code.OWNER_REST`) or their words (`"owner-rest"`);
+- the rule's module (`rules.owner_rest`), from which its codes come, or a public function or class
+  of that module;
+- a word of its blockers or of its waiver (`"owner-rest"`);
 - a member of its policy, by the attribute (`owner_rest_s`) or by its name in the file;
-- a function or class of the rule's module, or that module itself (`rules.owner_rest`);
 - one of the functions that judged the rule before it had a module, listed below.
 
-Facts alone do not count: when an owner was last disturbed, or which work is live.
+Facts alone do not count: when an owner was last disturbed, which work is live, when the pause of a
+maintenance ends, which postponements were granted. Until 2026-11-29 the facts of a pause and of a
+postponement counted, though those of an owner's rest did not, and so did three things that only
+share a word with a rule: `MaintenanceMove.PAUSE`, a local `pause_s` of the watch, and
+`_start_of_opening` of the command line. `--with-facts` counts as before.
 `-v` lists the files.
 """
 
@@ -17,6 +22,7 @@ import argparse
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,26 +38,28 @@ class Naming(NamedTuple):
 
     #: The module of `rules/`.
     module: str
-    #: Constants of `Code`.
-    codes: tuple[str, ...]
+    #: Words of its blockers and of its waiver.
+    words: tuple[str, ...]
     #: Regular expressions of its policy members and of functions that judge it.
     names: tuple[str, ...]
+    #: Those of its facts, and of what only shares a word with it.
+    facts: tuple[str, ...] = ()
 
 
 RULES = (
     Naming(
         "fault_domain",
-        ("FAULT_DOMAIN",),
+        ("fault-domain",),
         (r"_other_fault_domain_disturbed", r"obstacles\(", r"_zone_of_group"),
     ),
     Naming(
         "host_busy",
-        ("HOST_BUSY", "VM_BUSY", "ARRIVALS"),
+        ("host-busy", "vm-busy", "arrivals"),
         (r"_work_at_its_places", r"_work_on_its_vms", r"_CODE_AT", r"obstacles\("),
     ),
     Naming(
         "budget",
-        ("BUDGET",),
+        ("budget",),
         (
             r"'budgets'",
             r"\.budgets\b",
@@ -67,7 +75,7 @@ RULES = (
     ),
     Naming(
         "window",
-        ("WINDOW", "WINDOW_TOO_SHORT"),
+        ("window", "window-too-short"),
         (
             r"\bpolicy\.windows",
             r"'freezes'",
@@ -79,13 +87,19 @@ RULES = (
             r"closed_since",
             r"_has_opening",
             r"\bclosed\(",
-            r"_opening\(",
+            r"\b_opening\(",
         ),
+        (r"_opening\(",),
     ),
-    Naming("pause", ("PAUSE",), (r"(?<!_)\bpause_s\b", r"rests_until_ms", r"paused_until_ms")),
+    Naming(
+        "pause",
+        ("pause",),
+        (r"\.pause_s\b", r"\bpause_s[=:]", r"'pause_s'"),
+        (r"rests_until_ms", r"paused_until_ms", r"(?<!_)\bpause_s\b", r"^    PAUSE = 'pause'"),
+    ),
     Naming(
         "owner_rest",
-        ("OWNER_REST",),
+        ("owner-rest",),
         (
             r"owner_rest(_s)?\b",
             r"_resting\((self, )?host",
@@ -98,24 +112,23 @@ RULES = (
     ),
     Naming(
         "capacity",
-        ("CAPACITY", "OWN_MOVES"),
-        (r"lack_of_room", r"\bown_moves\b", r"UNSIZED", r"NO_OTHER_HOST", r"_crowded"),
+        ("capacity", "own-moves"),
+        (r"lack_of_room", r"\bown_moves\b", r"UNSIZED", r"NO_OTHER_HOST", r"_why_not_empty"),
     ),
     Naming(
         "postponement",
-        ("POSTPONED",),
+        ("postponed",),
         (
             r"postpone_max_s",
             r"'postponing'",
             r"\b_why_postponed",
-            r"\.postponed\b",
-            r"postponed_by",
         ),
+        (r"\.postponed\b", r"postponed_by"),
     ),
-    Naming("previous_wave", ("PREVIOUS_WAVE",), ()),
+    Naming("previous_wave", ("previous-wave",), ()),
     Naming(
         "notice",
-        ("NOTICE",),
+        ("notice",),
         (
             r"(maintenance_policy|base|applied|self\.policy|_terms\.policy)\.notice_s",
             r"'notice_s', 'max_failures'",
@@ -152,50 +165,62 @@ def exported(module: str) -> list[str]:
     return [name for name in names if not name.startswith("_") and name not in COMMON]
 
 
-def pattern_of(rule: Naming) -> re.Pattern[str]:
+def pattern_of(rule: Naming, *, with_facts: bool = False) -> re.Pattern[str]:
     """Return the expression that finds a name of a rule in code."""
-    words = [code.lower().replace("_", "-") for code in rule.codes]
-    parts = [rf"\bCode\.{code}\b" for code in rule.codes]
-    parts += [rf"^    {code} = '{word}'" for code, word in zip(rule.codes, words, strict=True)]
-    parts += [f"'{word}'" for word in words if "-" in word]
+    parts = [f"'{word}'" for word in rule.words if "-" in word]
+    parts += [rf"\bcode_of\('{word}'\)" for word in rule.words]
     parts += [rf"\brules\.{rule.module}\b", rf"from forewarn\.rules import .*\b{rule.module}\b"]
     parts += [rf"\b{name}\b" for name in exported(rule.module)]
-    return re.compile("|".join((*parts, *rule.names)), re.MULTILINE)
+    parts += [*rule.names, *(rule.facts if with_facts else ())]
+    return re.compile("|".join(parts), re.MULTILINE)
 
 
-def naming_files(rule: Naming, codes: dict[Path, str]) -> list[str]:
-    """Return the files that name a rule, relative to the package."""
-    pattern = pattern_of(rule)
-    return [
-        str(path.relative_to(SOURCE))
-        for path, code in codes.items()
-        if path == SOURCE / "rules" / f"{rule.module}.py" or pattern.search(code)
-    ]
+#: Packages that know no maintenance.
+LEFT_OUT = ("agent", "conformance", "drivers", "outbox", "replication", "service", "web")
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text of each file with one kind of quotes, by its path in the package."""
+    paths = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py"))]
+    texts = {str(each): (SOURCE / each) for each in paths if each.parts[0] not in LEFT_OUT}
+    return {name: each.read_text("utf-8").replace('"', "'") for name, each in texts.items()}
+
+
+@cache
+def _code(path: str) -> str:
+    return code_of(SOURCE / path)
+
+
+def naming_files(*, with_facts: bool = False) -> dict[str, list[str]]:
+    """Return the files that name each rule, relative to the package.
+
+    Only a file whose text contains a name, or a list of imported rules, is parsed.
+    """
+    found: dict[str, list[str]] = {}
+    for rule in RULES:
+        pattern, own = pattern_of(rule, with_facts=with_facts), f"rules/{rule.module}.py"
+        found[rule.module] = [
+            path
+            for path, text in _texts().items()
+            if path == own
+            or (
+                (pattern.search(text) or "from forewarn.rules import (" in text)
+                and pattern.search(_code(path))
+            )
+        ]
+    return found
 
 
 def main() -> int:
     """Print a line for each rule."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-v", "--verbose", action="store_true", help="list the files")
+    parser.add_argument("--with-facts", action="store_true", help="count facts, too")
     options = parser.parse_args()
-    left_out = (
-        "agent",
-        "conformance",
-        "drivers",
-        "outbox",
-        "replication",
-        "service",
-        "web",
-    )  # they know no maintenance
-    codes = {
-        path: code_of(path)
-        for path in sorted(SOURCE.rglob("*.py"))
-        if path.relative_to(SOURCE).parts[0] not in left_out
-    }
-    for rule in RULES:
-        files = naming_files(rule, codes)
+    for module, files in naming_files(with_facts=options.with_facts).items():
         more = f"  {' '.join(files)}" if options.verbose else ""
-        print(f"{rule.module:14} {len(files):3}{more}")
+        print(f"{module:14} {len(files):3}{more}")
     return 0
 
 

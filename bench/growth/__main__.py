@@ -31,9 +31,8 @@ from forewarn.control.plane import ControlPlane
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import Steps
+from forewarn.core.step import take
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -45,6 +44,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.service.service_files import retention_of
 from forewarn.settings import Settings, StoreSettings
 from forewarn.store import Store, open_store
@@ -170,7 +170,7 @@ class BusyFleet:
                 self._commit(GroupsPolled(frozenset(self._groups)), "metadata")
             if self.clock.at_ms - self._kept_ms >= self.load.look_ms:
                 self._kept_ms = self.clock.at_ms
-                self.keeper.look()
+                self.keeper.trim()
 
     def _commit(self, stimulus: PlaneStimulus, actor: str) -> None:
         self._plane.commit(stimulus, actor=actor, now_ms=self.clock.at_ms)
@@ -187,19 +187,19 @@ class BusyFleet:
             key_owner="anna",
             fingerprint=key,
         )
-        state, request = self._plane.state, Steps(self._plane.state, call)
+        state = self._plane.state
         terms = Terms(NoticePolicy(), "operator anna", partial(self._ids.guid, "event"))
         work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
-        request.take(work, now_ms=now_ms, terms=terms)
-        self._plane.write(request)
+        self._plane.write([take(state, work, now_ms=now_ms, terms=terms)], call)
         self.store.answers.keep(replace(KeptAnswer.begun(call), status=202, answer="{}"))
         number = state.last_number
         self._commit(NoticeShown((number,)), "clock")
-        approvals = Steps(state)  # those of one moment are one commit
+        approvals = []  # those of one moment are one commit
         for event_id in state.operations[number].events:
             vm = state.events[event_id].resources[0]
             terms = Terms(NoticePolicy(), f"vm {vm}", partial(self._ids.guid, "event"))
-            approvals.take(Approve(vm, (event_id,)), now_ms=now_ms, terms=terms)
+            asked = ApprovalRequest(vm, (event_id,), "")
+            approvals.append(take(state, asked, now_ms=now_ms, terms=terms))
         self._plane.write(approvals)
         attempt = state.operations[number].execution.attempt
         self._commit(DriverBegun(number, attempt), "simulated")

@@ -11,14 +11,8 @@ from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import read_document
-from forewarn.replication.messages import (
-    Caller,
-    DocumentChange,
-    PollReport,
-    Publication,
-    Request,
-    RequestAnswer,
-)
+from forewarn.replication.messages import Caller, DocumentChange, PollReport, Publication
+from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.settings import MetadataSettings
 
 

@@ -19,19 +19,17 @@ import tempfile
 import time
 from argparse import SUPPRESS
 from collections import defaultdict
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.sizes import Parser
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes
-from forewarn.core.step import StepResult, Steps
+from forewarn.core.step import StepResult, joined, take
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -41,13 +39,13 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store import open_store
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from forewarn.core.draft import Terms
 
 _T = TypeVar("_T")
 
@@ -90,8 +88,8 @@ def fill(folder: Path, vms: int) -> None:
     for wanted in (ANNOUNCED, (PLANNED,)):
         for part in _parts([f"h{n}" for n in range(hosts) if n % BLOCK in wanted], TARGETS):
             told = _tell(plane, RequestMaintenance(cause=Cause.HOST_UPDATE, targets=tuple(part)))
-            if told.follow_up.announced:
-                _tell(plane, NoticeShown(told.follow_up.announced))
+            if told.announced:
+                _tell(plane, NoticeShown(told.announced))
     plane.store.close()
 
 
@@ -121,31 +119,29 @@ def _plane(folder: Path) -> ControlPlane:
     return ControlPlane(store, NoticePolicy(), lambda: ids.guid("event"))
 
 
-def _tell(plane: ControlPlane, stimulus: PlaneStimulus) -> Committed:
+def _tell(plane: ControlPlane, stimulus: PlaneStimulus) -> StepResult:
     return plane.commit(stimulus, actor="bench", now_ms=NOW_MS)
 
 
-class TimedSteps(Steps):
-    """Steps whose time is added up, without their commit."""
+class StepTimes:
+    """The time that functions of the core take, added up, without the commit."""
 
-    total_s = 0.0
+    def __init__(self) -> None:
+        """Begin at zero, and time the functions that the control plane calls."""
+        self.total_s = 0.0
+        plane = vars(sys.modules[ControlPlane.__module__])
+        for function in (take, joined):
+            plane[function.__name__] = self._timed(function)
 
-    def take(self, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> None:
-        """Take a step."""
-        with _timed():
-            super().take(stimulus, now_ms=now_ms, terms=terms)
+    def _timed(self, function: Callable[..., _T]) -> Callable[..., _T]:
+        def timed(*given: object, **named: object) -> _T:
+            begun = time.perf_counter()
+            try:
+                return function(*given, **named)
+            finally:
+                self.total_s += time.perf_counter() - begun
 
-    def joined(self) -> StepResult:
-        """Return the result of all steps."""
-        with _timed():
-            return super().joined()
-
-
-@contextmanager
-def _timed() -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    TimedSteps.total_s += time.perf_counter() - begun
+        return timed
 
 
 class Measured:
@@ -156,15 +152,15 @@ class Measured:
         self._plane = plane
         self.whole: defaultdict[str, list[float]] = defaultdict(list)
         self.step: defaultdict[str, list[float]] = defaultdict(list)
-        vars(sys.modules[ControlPlane.__module__])["Steps"] = TimedSteps
+        self._times = StepTimes()
 
-    def tell(self, case: str, stimulus: PlaneStimulus) -> Committed:
+    def tell(self, case: str, stimulus: PlaneStimulus) -> StepResult:
         """Send a stimulus to the control plane, and record its duration."""
-        TimedSteps.total_s = 0.0
+        self._times.total_s = 0.0
         begun = time.perf_counter()
         told = _tell(self._plane, stimulus)
         self.whole[case].append((time.perf_counter() - begun) * 1000)
-        self.step[case].append(TimedSteps.total_s * 1000)
+        self.step[case].append(self._times.total_s * 1000)
         return told
 
     def ask(self, case: str, query: Callable[[], object]) -> None:
@@ -211,10 +207,10 @@ def _work_on(plane: ControlPlane, measured: Measured, host: int) -> None:
     ask = RequestMaintenance(cause=Cause.HOST_UPDATE, targets=(f"h{host}",))
     told = measured.tell("order for one host", ask)
     [operation] = told.operations
-    _tell(plane, NoticeShown(told.follow_up.announced))
+    _tell(plane, NoticeShown(told.announced))
     for event_id in operation.events:
         name = plane.state.events[event_id].resources[0]
-        measured.tell("approve", Approve(name, (event_id,)))
+        measured.tell("approve", ApprovalRequest(name, (event_id,), ""))
     _tell(plane, DriverBegun(operation.number, 1))
     measured.tell("driver done", DriverDone(operation.number, 1))
     vm = plane.state.topology.vms[f"vm-{(host + BLOCK // 2) * VMS_A_HOST}"]

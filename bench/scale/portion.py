@@ -61,7 +61,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
 
     told(fleet(hosts))
     names = tuple(f"h{n}" for n in range(hosts))
-    [number] = told(stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600)).operations
+    [number] = told(stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600)).numbers
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
     task = planner_task(state, maintenance, policy=policy, now_ms=NOW_MS)

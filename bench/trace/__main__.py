@@ -29,13 +29,13 @@ from bench.trace.cluster import (
     small,
     update_s,
 )
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.control.planning import plan_made, planner_task
 from forewarn.core.impact import Cause
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import FleetBusy
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     CreateMaintenance,
     DriverBegun,
@@ -51,6 +51,7 @@ from forewarn.core.stimulus import (
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.rules.local_time import Window
 from forewarn.store import open_store
 from forewarn.values import value
@@ -175,14 +176,14 @@ class VirtualFleet:
                 act()
         self._plane.store.close()
 
-    def commit(self, stimulus: PlaneStimulus, actor: str = "bench") -> Committed:
+    def commit(self, stimulus: PlaneStimulus, actor: str = "bench") -> StepResult:
         """Commit a stimulus, and let its effects follow."""
         committed = self._plane.commit(stimulus, actor=actor, now_ms=self.now_ms)
-        if committed.follow_up.announced:
-            self.commit(NoticeShown(committed.follow_up.announced))
-            for number in committed.follow_up.announced:
+        if committed.announced:
+            self.commit(NoticeShown(committed.announced))
+            for number in committed.announced:
                 self._at(self.now_ms + 2 * MINUTE_MS, partial(self._approve, number))
-        for operation in committed.follow_up.begin:
+        for operation in committed.begin:
             self._begin(operation.number)
         if committed.remaining:
             self.commit(Proceed(committed.remaining))
@@ -218,7 +219,7 @@ class VirtualFleet:
             event = self._plane.state.events.get(event_id)
             if event is not None and event.resources:
                 try:
-                    self.commit(Approve(event.resources[0], (event_id,)), "vm")
+                    self.commit(ApprovalRequest(event.resources[0], (event_id,), ""), "vm")
                 except CallerError:  # the event has started, or has gone
                     continue
 

@@ -84,7 +84,7 @@ class Clock(abc.ABC):
         """Stop calling `listener`; an unknown listener is ignored."""
         self._listeners = tuple(kept for kept in self._listeners if kept != listener)
 
-    def _changed(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -167,7 +167,7 @@ class SystemClock(Clock):
             return 0
         self._offset_ns = offset_ns
         self._mark = None
-        self._changed()
+        self._notify()
         return step_ns // 1_000_000
 
     @property
@@ -280,7 +280,7 @@ class ScaledClock(Clock):
             raise ClockWentBack(now_ms=now_ms, wanted_ms=now_ms + by_ms)
         with self._lock:
             self._base_ms += by_ms
-        self._changed()
+        self._notify()
 
     def _now_ms(self) -> float:
         if self._stopped:
@@ -294,7 +294,7 @@ class ScaledClock(Clock):
             self._real_ns = self._monotonic_ns()
             self._speed = speed
             self._stopped = stopped
-        self._changed()
+        self._notify()
 
 
 def _checked_speed(speed: float) -> float:

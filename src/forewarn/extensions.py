@@ -1,4 +1,4 @@
-"""Extensions: drivers, sinks, gates, commands and preparations, each registered as an entry point.
+"""Extensions: drivers, sources, sinks, gates and commands, each registered as an entry point.
 
 Forewarn registers its own extensions in a table of each group, which `pyproject.toml` repeats for
 other programs; a test compares both. Other packages register theirs in their `pyproject.toml`. Both
@@ -45,6 +45,18 @@ class ExtensionUnusable(CallerError):
         "Update or remove the package {package}, or report the error to its authors. "
         "Then run `forewarn reload`, or restart the service."
     )
+
+
+class ExtensionMissing(CallerError):
+    """An extension is in a package of Forewarn's that is not installed."""
+
+    code = "extension-missing"
+    status = 501
+    message = (
+        "The {kind} {name} needs the package {package}: "
+        "pip install ./forewarn/packages/{package}, beside a clone."
+    )
+    advice = "Install the package. Then run `forewarn reload`, or restart the service."
 
 
 class ThreadCall:
@@ -104,24 +116,32 @@ class Extension:
         """
         if not self.package:
             return work(self._load())
-        running = ThreadCall(lambda: self._used(work), f"load {self.name}")
+        running = ThreadCall(lambda: self._use(work), f"load {self.name}")
         if not running.wait(LOAD_TIMEOUT_S):
             raise self.unusable(f"it takes more than {LOAD_TIMEOUT_S:g} s")
         result: T = running.result()
         return result
 
-    def _used(self, work: Callable[[Any], T]) -> T:
+    def use_unlimited(self, work: Callable[[Any], T]) -> T:
+        """Return the same as `use`, on this thread and without a limit of time, for a command.
+
+        Raises:
+            ExtensionUnusable: the extension cannot be loaded, or has failed.
+        """
+        return self._use(work) if self.package else work(self._load())
+
+    def _use(self, work: Callable[[Any], T]) -> T:
         """Load the object and use it; convert each error that is not a refusal."""
         try:
             loaded = self._load()
         except BaseException as error:
-            raise self.unusable(_reason(error)) from error
+            raise self.unusable(reason_in(error)) from error
         try:
             return work(loaded)
-        except REFUSALS:
+        except (*REFUSALS, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise self.unusable(_reason(error)) from error
+            raise self.unusable(reason_in(error)) from error
 
     def unusable(self, reason: str) -> ExtensionUnusable:
         """Return the error for a reason, a clause without a full stop."""
@@ -133,13 +153,17 @@ class Extension:
 class ExtensionGroup:
     """The extensions of one kind."""
 
-    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: str, built_in: Mapping[str, str], packages: Mapping[str, str] | None = None
+    ) -> None:
         """Register Forewarn's own extensions: name -> `MODULE:ATTRIBUTE`.
 
         `kind` is a noun such as `driver`; the group of entry points is `forewarn.drivers`.
+        `packages` names the extensions in Forewarn's other packages, each with its package.
         """
         self.kind = kind
         self.built_in = built_in
+        self.packages = packages or {}
 
     @property
     def entry_points(self) -> str:
@@ -147,14 +171,21 @@ class ExtensionGroup:
         return f"forewarn.{self.kind}s"
 
     def find(self, name: str) -> Extension | None:
-        """Return the extension of a name; Forewarn's own have priority. None: there is none."""
+        """Return the extension of a name; Forewarn's own have priority. None: there is none.
+
+        Raises:
+            ExtensionMissing: the extension is in a package of Forewarn's that is not installed.
+        """
         if target := self.built_in.get(name):
             return Extension(self.kind, name, lambda: loaded(target))
-        return self.installed().get(name)
+        extension = self.installed().get(name)
+        if extension is None and name in self.packages:
+            raise ExtensionMissing(kind=self.kind, name=name, package=self.packages[name])
+        return extension
 
     def names(self) -> list[str]:
-        """Return the names of all extensions, in alphabetical order."""
-        return sorted({*self.built_in, *self.installed()})
+        """Return the names of all extensions, in alphabetical order, installed or not."""
+        return sorted({*self.built_in, *self.packages, *self.installed()})
 
     def installed(self) -> dict[str, Extension]:
         """Return the extensions of other packages by name; none has a name of Forewarn's own."""
@@ -196,5 +227,6 @@ def _package(entry_point: EntryPoint) -> str:
     return f"{of.name} {of.version}" if of else entry_point.value.partition(".")[0]
 
 
-def _reason(error: BaseException) -> str:
+def reason_in(error: BaseException) -> str:
+    """Return the reason in an error of another package, without a full stop."""
     return f"{type(error).__name__}: {clean_text(str(error), REASON_MAX)}".removesuffix(".")

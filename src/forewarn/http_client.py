@@ -11,7 +11,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from forewarn.host_port import host_of_url
-from forewarn.urls import shown_reason
+from forewarn.urls import MALFORMED
 from forewarn.values import value
 
 #: Maximum length of an answer, in bytes; topologies are the largest answers.
@@ -135,9 +135,7 @@ class KeptConnection:
         kept, self._connection = self._connection, None
         if kept is not None and kept.sock is not None:
             try:
-                kept.request(
-                    request.method, target_of(request), request.body, dict(request.headers)
-                )
+                _send(kept, request)
                 return self._answer(kept)
             except (ConnectionError, http.client.BadStatusLine):
                 kept.close()
@@ -171,19 +169,27 @@ def open_request(
     parts = urlsplit(request.url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise OSError("the scheme must be http or https")
-    connection = new_connection(request.url, ca_file, timeout_s=timeout_s)
-    target = target_of(request)
     try:
-        connection.request(request.method, target, request.body, dict(request.headers))
-    except (ValueError, http.client.InvalidURL) as error:
-        connection.close()
-        if isinstance(error, OSError):
-            raise
-        raise http.client.HTTPException(shown_reason(error)) from None
+        connection = new_connection(request.url, ca_file, timeout_s=timeout_s)
+    except http.client.InvalidURL:
+        raise http.client.HTTPException(MALFORMED) from None
+    try:
+        _send(connection, request)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _send(connection: http.client.HTTPConnection, request: ClientRequest) -> None:
+    """Send a request; an error never shows a malformed URL or header."""
+    target = target_of(request)
+    try:
+        connection.request(request.method, target, request.body, dict(request.headers))
+    except (ValueError, http.client.InvalidURL) as error:
+        if isinstance(error, OSError):  # an error of a certificate
+            raise
+        raise http.client.HTTPException(MALFORMED) from None
 
 
 def target_of(request: ClientRequest) -> str:

@@ -47,3 +47,11 @@ class Ids:
     def fraction(self, kind: str) -> float:
         """Return a number from 0 (included) to 1 (excluded), for jitter."""
         return self.stream(kind).random()
+
+
+def guid_of(text: str) -> str:
+    """Return the same GUID for the same text, upper case; it is a digest and not random."""
+    import hashlib  # noqa: PLC0415  it loads OpenSSL, which the agent can do without
+
+    digits = hashlib.sha256(text.encode()).hexdigest()[:32].upper()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

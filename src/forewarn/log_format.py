@@ -109,7 +109,7 @@ class QueuedHandler(logging.Handler):
 
     def _run(self) -> None:
         unsaid = 0
-        while (item := self._next()) is not None:
+        while (item := self._take()) is not None:
             unsaid += item if isinstance(item, int) else 0
             if unsaid and self._write(self._about_dropped(unsaid)):
                 unsaid = 0
@@ -117,7 +117,7 @@ class QueuedHandler(logging.Handler):
                 unsaid += 1
                 self.dropped += 1
 
-    def _next(self) -> str | int | None:
+    def _take(self) -> str | int | None:
         """Wait for the next item; None: end."""
         with self._changed:
             self._writing = False

@@ -181,6 +181,7 @@ class _Reader:
         return False
 
     def _take(self, body: bytes) -> str:
+        """Pass output on, whole or in lines; return why the program must be stopped, or ""."""
         self._left -= len(body)
         if self._left < 0:
             return f"printed more than {self._limits.output_bytes} bytes"

@@ -75,7 +75,7 @@ class EscapedOutput:
     def __enter__(self) -> None:
         """Replace standard output and standard error."""
         self._streams = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = map(_escaped, self._streams)
+        sys.stdout, sys.stderr = map(_escape_stream, self._streams)
 
     def __exit__(self, *_: object) -> None:
         """Restore both."""
@@ -87,5 +87,5 @@ def unescaped_output() -> TextIO:
     return getattr(sys.stdout, "unescaped", sys.stdout)
 
 
-def _escaped(stream: TextIO) -> TextIO:
+def _escape_stream(stream: TextIO) -> TextIO:
     return stream if isinstance(stream, EscapedStream) else EscapedStream(stream)  # type: ignore[return-value]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 from urllib.parse import urlsplit
 
 from forewarn.errors import reason_of
 from forewarn.host_port import joined_address
+
+MALFORMED = "its URL or a header has characters that HTTP does not allow"
+"""Why a request cannot be sent, without the text, which may be a secret."""
 
 
 def shown_url(url: str, *, path: bool = False) -> str:
@@ -46,7 +48,6 @@ def is_protected(url: str) -> bool:
 
 def shown_reason(error: BaseException) -> str:
     """Return why a request failed; never shows a malformed URL or header."""
-    malformed = isinstance(error, ValueError | http.client.InvalidURL)
-    if malformed and not isinstance(error, OSError):  # errors of certificates have this form
-        return "its URL or a header has characters that HTTP does not allow"
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        return MALFORMED  # errors of certificates have both types
     return reason_of(error)

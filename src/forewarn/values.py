@@ -41,7 +41,7 @@ def value(kind: type[_R]) -> type[_R]:
         made_class.__init__ = _init_of(made_class)  # type: ignore[method-assign]
         made_class.__init__(one, *given, **named)
 
-    own = {"__init__": begin, "__eq__": equal, "__hash__": hashed, "__repr__": _shown}
+    own = {"__init__": begin, "__eq__": equal, "__hash__": hashed, "__repr__": _repr}
     for name, method in own.items():
         if name not in kind.__dict__:
             setattr(made_class, name, method)
@@ -103,7 +103,7 @@ def _nothing(_: object) -> None:
 
 
 @recursive_repr()
-def _shown(one: object) -> str:
+def _repr(one: object) -> str:
     """Return a value's text as `dataclass` shows it: its class, and its fields by name."""
     shown = ", ".join(
         f"{each.name}={getattr(one, each.name)!r}"

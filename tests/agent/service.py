@@ -68,7 +68,7 @@ class Handler(PlayedHandler):
                     lambda: played.incarnation != int(query["incarnation"][0]),
                     min(float(query["wait"][0]), LIMIT_S),
                 )
-        if not self._refused(query):
+        if not self._refuse_invalid(query):
             self._answer(200, played.document(query["api-version"][0]))
 
     def _instance(self, path: str) -> None:

@@ -1,11 +1,13 @@
 """Stand-in for the program `ray`: `list nodes` and `drain-node` over a cluster in a JSON file.
 
-A drained node leaves after the list has been asked for `looks` more times.
+A drained node leaves after the list has been asked for `looks` more times. Each command takes
+`start_s` seconds to start.
 """
 
 import argparse
 import json
 import sys
+import threading
 from pathlib import Path
 
 CLUSTER = Path(__file__).with_suffix(".json")
@@ -20,6 +22,7 @@ def main() -> int:
     parser.add_argument("--deadline-remaining-seconds", type=int)
     options = parser.parse_args()
     cluster = json.loads(CLUSTER.read_text())
+    threading.Event().wait(cluster.get("start_s", 0))
     if cluster.pop("failures", 0):
         CLUSTER.write_text(json.dumps(cluster))
         sys.stderr.write("ConnectionError: could not connect to the GCS\n")

@@ -15,7 +15,7 @@ from forewarn.agent.settings import AgentSettings
 from forewarn.errors import PeerError
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import OutcomeRequest, RequestAnswer
+from forewarn.replication.requests import OutcomeRequest, RequestAnswer
 from forewarn.testing import EmulatorThread
 from tests.agent.making import event as shown_event
 from tests.metadata.feeds import run

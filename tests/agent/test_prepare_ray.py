@@ -56,13 +56,22 @@ class StandIn:
 def test_drain_has_reason_message_and_remaining_seconds(tmp_path: Path) -> None:
     """The node of this machine is drained with the true deadline, and has left. Source: J-3."""
     elsewhere = {**WORKER, "node_id": "bb22", "node_ip": "203.0.113.9"}
-    ray = StandIn(tmp_path, elsewhere, {**WORKER, "looks": 4})
+    ray = StandIn(tmp_path, elsewhere, {**WORKER, "looks": 2})
     said = done("ray", "prepare", ray.settings, tmp_path / "state")
     assert said == "Ray node aa11 is idle and has left the cluster"
     [(reason, message, left_s)] = ray.drains()
     assert (reason, message) == (REASON, "forewarn: Reboot E1")
     assert 1 <= int(str(left_s)) <= 58
     assert "starts a new node" in done("ray", "recover", ray.settings, tmp_path / "state")
+
+
+@pytest.mark.slow
+def test_deadline_counts_the_start_of_the_command(tmp_path: Path) -> None:
+    """Ray adds the remaining seconds to the time at which its command has started. Source: J-3."""
+    ray = StandIn(tmp_path, WORKER, start_s=2)
+    done("ray", "prepare", ray.settings, tmp_path / "state")
+    [(_, _, left_s)] = ray.drains()
+    assert int(str(left_s)) <= 58 - 3 * 2, "two commands have run, and the third must start"
 
 
 def test_drain_is_asked_for_again_when_the_cluster_does_not_answer(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from forewarn.access.roles import Role, actor_for_owner
 from forewarn.access.stimulus import AddToken, Grant
 from forewarn.api.auth import Principals
-from forewarn.core.stimulus import Approve, DriverFailed, DriverProgressed
+from forewarn.core.stimulus import DriverFailed, DriverProgressed
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
 from forewarn.tokens import TokenWrong
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
@@ -312,7 +313,7 @@ def test_history_of_shared_work_does_not_name_who_approved_for_others() -> None:
     events = guarded.ask("admin", "GET", "/v1/operations/op-1").json["events"]
     ids = {each["group"]: each["id"] for each in events}
     for group, vm in (("web", "web-0"), ("bank", "bank-1")):
-        approval = Approve(vm, (ids[group],))
+        approval = ApprovalRequest(vm, (ids[group],), "")
         guarded.live.daemon.control.submit(approval, f"vm {vm} at 10.7.7.7").result(LIMIT_S)
     history = guarded.ask("owner-of-shop", "GET", "/v1/history?limit=1000")
     started = [each for each in history.json["entries"] if each["action"] == "operation.started"]

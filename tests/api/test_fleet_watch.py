@@ -137,7 +137,7 @@ def test_fleet_that_another_has_read_again_is_told(
         monkeypatch.setattr(fleet_watch, "COMMITS_MAX", 1)  # so that all is read again
         await on_thread(live.call, "PUT", "/v1/hosts/another", {})
         await on_thread(live.settle)  # a watch hears of a commit after its answer
-        assert b"another" in await watch.look(control, lambda told: " ".join(told.names).encode())
+        assert b"another" in await watch.query(control, lambda told: " ".join(told.names).encode())
         await until(following, b"event: reload")
 
     tell(live, story)

@@ -43,6 +43,19 @@ def test_preview_writes_nothing(fleet: Live) -> None:
     assert fleet.get("/v1/maintenances") == {"maintenances": [], "next": None}
 
 
+def test_failure_domain_with_a_value_selects_its_hosts(live: Live) -> None:
+    """A rack is a target; hosts of several racks are done rack by rack. Source: T-12."""
+    live.fleet(hosts={f"h{n}": {"labels": {"rack": f"r{n % 2}"}} for n in range(4)})
+    assert live.call("PUT", "/v1/policy", {"failure_domains": ["rack"]}).status == 200
+    form = {"cause": "host-reboot", "duration": "PT10M"}
+    one = live.post("/v1/maintenances/plan", **form, failure_domain="rack=r1")["plan"]
+    assert [wave["hosts"] for wave in one["waves"]] == [["h1", "h3"]]
+    plan = live.post("/v1/maintenances/plan", **form, all=True, failure_domain="rack")["plan"]
+    assert [wave["hosts"] for wave in plan["waves"]] == [["h0", "h2"], ["h1", "h3"]]
+    twice = {**form, "all": True, "failure_domain": "rack=r1"}
+    assert live.call("POST", "/v1/maintenances", twice).status == 422
+
+
 def test_preview_says_what_cannot_be_done(fleet: Live) -> None:
     """A deadline that cannot be met is each host's blocker, with its sentence. Source: F-4."""
     plan = fleet.post("/v1/maintenances/plan", **FORM, deadline="+10m")["plan"]

@@ -10,7 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from forewarn.api.relay import RELAYED_MAX, Relay, RelayEndpoint
 from forewarn.api.standby import StandingBy
-from forewarn.replication.messages import ApprovalRequest, PollReport, Request, RequestAnswer
+from forewarn.replication.messages import PollReport
+from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
 
 TOKEN = "of the lease"
 VMS = [f"v{number}" for number in range(300)]

@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from forewarn.access.roles import Role
 from forewarn.api import watch
+from forewarn.core.state import Changes, Entry
 from forewarn.store import Recorded, Retention
 from tests.api.live import NOW_MS, Json, Live
 from tests.waiting import LIMIT_S
@@ -61,6 +62,18 @@ def test_stream_resumes_after_a_sequence(live: Live) -> None:
     assert [watcher.entry()["sequence"] for _ in range(3)] == [3, 4, 5]
     live.call("PUT", "/v1/hosts/later", {})
     assert watcher.entry()["sequence"] == 6
+    watcher.close()
+
+
+def test_entry_appears_with_its_state(live: Live) -> None:
+    """Who reads of an end then also reads that the work has ended. Source: H-4."""
+    live.fleet(hosts={"a": {}})
+    watcher, entry = Watcher(live, "?after=0"), Entry(NOW_MS, "test", "test", "not in the state")
+    live.daemon.store.commit(Changes(last_number=0, entries=[entry]))
+    assert watcher.entry()["sequence"] == 1
+    assert [each["sequence"] for each in live.get("/v1/history")["entries"]] == [1]
+    live.call("PUT", "/v1/hosts/b", {})
+    assert [watcher.entry()["sequence"] for _ in range(2)] == [2, 3]
     watcher.close()
 
 
@@ -170,7 +183,7 @@ def test_stalled_watcher_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     async def follow() -> None:
-        monkeypatch.setattr(watch, "LOOK_S", 0.01)
+        monkeypatch.setattr(watch, "LAST_LINE_S_MAX", 0.01)
         stream = watch.WatchStream(pages(), "text/plain", lambda _: b"", alive=b"\n", last=b"end")
         async with asyncio.timeout(10):
             await stream({}, receive, send)
@@ -183,7 +196,6 @@ def test_stalled_watcher_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_silent_stream_says_that_it_is_alive(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who follows a quiet fleet can tell it from a service that has gone, look after look."""
     monkeypatch.setattr(watch, "SILENCE_S_MAX", 0.1)
-    monkeypatch.setattr(watch, "LOOK_S", 0.01)
     watcher = Watcher(live)
     assert [watcher.answer.readline() for _ in range(3)] == [b"\n"] * 3
     watcher.close()

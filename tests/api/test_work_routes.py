@@ -3,7 +3,7 @@
 import pytest
 
 from forewarn.api.work_routes import REQUEST_TARGETS_MAX
-from forewarn.control.plane import Committed
+from forewarn.core.step import StepResult
 from forewarn.service.hooks import ServiceHooks
 from forewarn.values import replace
 from tests.api.live import SETTINGS, Json, Live
@@ -163,7 +163,7 @@ def test_approve_of_an_operation_covers_its_groups(fleet: Live) -> None:
     """Approving an operation approves all of its events, in one commit. Source: L-2, A-9."""
     operation = one(fleet.post("/v1/hosts/h1/reboot"))
     fleet.settle()
-    commits: list[Committed] = []
+    commits: list[StepResult] = []
     fleet.daemon.control.on_committed.add(commits.append)
     approved = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
     assert approved["state"] == "running"

@@ -26,6 +26,7 @@ FIGURES = {
     "page": r'"dragging_named_cells_frames_a_second": [\d.]+',
     "planner": r"400 hosts, [\d,]+ VMs, [\d,]+ groups: \d+ waves",
     "scale": r"resident, MiB \| [\d.]+ \| [\d.]+",
+    "scale.declared": r"choice of a host.s owners, stored +[\d.]+ ms(.|\n)*the plan after that",
     "scale.live": r"while 20 hosts are planned \([\d.]+ s\) and announced \| [\d.]+",
     "scale.planned": r"the maintenance is paused +[\d.]+ ms",
     "scale.portion": r"a portion: [\d.]+ ms median",

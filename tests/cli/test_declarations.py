@@ -80,7 +80,7 @@ def test_calendar_is_printed_for_a_file(run: Run, number: str) -> None:
     """With the lines of the API. Source: T-1."""
     printed = run("declaration", "calendar").out
     assert printed.startswith("BEGIN:VCALENDAR")
-    assert f"Choose when {number} is done" in printed
+    assert f"Last day to choose a time for {number}" in printed
 
 
 def test_deferral_is_asked_and_answered(run: Run, number: str) -> None:

@@ -17,7 +17,7 @@ from forewarn.cli.main import main
 from forewarn.cli.nouns import NOUNS, RARE_NAMES
 from forewarn.emulator.options import METADATA_ADDRESS
 from forewarn.errors import every_error
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import Code, every_code
 from tests.api.live import Live
 from tests.cli.conftest import Run
 
@@ -122,7 +122,7 @@ def test_error_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean already-asked? Copy" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("code", Code)
+@pytest.mark.parametrize("code", every_code())
 def test_blocker_code_is_explained(code: Code, capsys: pytest.CaptureFixture[str]) -> None:
     """`operation why` prints codes in brackets, too, and none is that of an error."""
     assert main(["explain", code.value]) == exit_codes.OK

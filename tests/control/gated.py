@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from forewarn.control.driver_calls import CallLimits, DaemonThreads
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation
-from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.replication.requests import ApprovalRequest
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
 
@@ -79,7 +80,7 @@ def started_on(running: Running, host: str) -> Operation:
     asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
     operation = running.ask(asked).operations[0]
     running.settle()
-    running.ask(Approve(vm.name, operation.events))
+    running.ask(ApprovalRequest(vm.name, operation.events, ""))
     return operation
 
 

@@ -10,14 +10,14 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
 from forewarn.control.engine import ControlEngine
 from forewarn.control.gate_checks import Gate
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.control.planning import Planner
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, Entry
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     Complete,
     Enable,
@@ -31,6 +31,7 @@ from forewarn.drivers.manual import ManualDriver
 from forewarn.errors import ForewarnError
 from forewarn.replication import messages as feed
 from forewarn.replication.messages import PublishResult
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import StoreUncertain
 from tests.simulator.world.side_work import InlineExecutor
@@ -200,7 +201,7 @@ class Running:
         self.start()
         return self.recovered_ms - before_ms - (self.elapsed_ms - elapsed_ms)
 
-    def ask(self, stimulus: PlaneStimulus) -> Committed:
+    def ask(self, stimulus: PlaneStimulus) -> StepResult:
         """Ask for something."""
         return self.loop.submit(stimulus, "test").result(LIMIT_S)
 
@@ -231,7 +232,7 @@ class Running:
 
     def end(self, operation: Operation) -> None:
         """Let an operation start, and end it without its driver."""
-        self.ask(Approve("v", operation.events))
+        self.ask(ApprovalRequest("v", operation.events, ""))
         self.pass_time()
         self.ask(Complete(operation.number))
         self.pass_time()

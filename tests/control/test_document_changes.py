@@ -103,8 +103,8 @@ def test_only_vms_that_are_told_otherwise_are_told(
         plane = ControlPlane(store, NoticePolicy(), lambda: "A")
         plane.recover(1)
         plane.commit(PLACED, actor="test", now_ms=1)
-        committed = plane.commit(change, actor="test", now_ms=2)
-    callers = committed.change.callers if committed.change else ()
+        changed = plane.change_of(plane.commit(change, actor="test", now_ms=2))
+    callers = changed.callers if changed else ()
     assert tuple(caller.vm for caller in callers) == told
 
 
@@ -124,18 +124,15 @@ def test_vm_that_is_being_moved_is_known_on_both_hosts(
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)
         due_ms = plane.next_deadline_ms(2) or 2
-        begun = (
-            plane.commit(Tick(), actor="test", now_ms=due_ms)
-            if not planned.follow_up.begin
-            else planned
-        )
-        assert [operation.number for operation in begun.follow_up.begin] == [1]
-        assert begun.change is not None
-        told = {each.vm: (each.host, each.destinations) for each in begun.change.callers}
+        begun = plane.commit(Tick(), actor="test", now_ms=due_ms) if not planned.begin else planned
+        assert [operation.number for operation in begun.begin] == [1]
+        change = plane.change_of(begun)
+        assert change is not None
+        told = {each.vm: (each.host, each.destinations) for each in change.callers}
         assert told == {"v": ("h", ("other",)), "w": ("h", ("other",))}
         assert {each.vm: each.destinations for each in plane.whole().callers}["w"] == ("other",)
         progressed = plane.commit(DriverProgressed(1, 1, "moving"), actor="test", now_ms=due_ms)
-        assert progressed.change is None
+        assert plane.change_of(progressed) is None
         plane.commit(end, actor="test", now_ms=due_ms)
         callers = {each.vm: (each.host, each.destinations) for each in plane.whole().callers}
     assert callers == {"v": at, "w": at, "x": ("other", ())}
@@ -150,17 +147,18 @@ def test_vm_is_known_where_its_driver_takes_it() -> None:
         plane.commit(PLACED, actor="test", now_ms=1)
         planned = plane.commit(ask, actor="test", now_ms=2)
         due_ms = plane.next_deadline_ms(2) or 2
-        if not planned.follow_up.begin:
+        if not planned.begin:
             plane.commit(Tick(), actor="test", now_ms=due_ms)
         chosen = (("v", "other"), ("w", "nowhere"), ("x", "h"))
         said = plane.commit(DriverProgressed(1, 1, placements=chosen), actor="d", now_ms=due_ms)
-        assert said.change is not None
-        told = {each.vm: each.destinations for each in said.change.callers}
+        change = plane.change_of(said)
+        assert change is not None
+        told = {each.vm: each.destinations for each in change.callers}
         again = plane.commit(DriverProgressed(1, 1, placements=chosen), actor="d", now_ms=due_ms)
         plane.commit(DriverDone(1, 1), actor="d", now_ms=due_ms)
         callers = {each.vm: (each.host, each.destinations) for each in plane.whole().callers}
     assert told == {"v": ("other",), "w": ()}
-    assert again.changes is None
+    assert not again.changes
     assert callers == {"v": ("other", ()), "w": ("h", ()), "x": ("other", ())}
 
 

@@ -3,15 +3,10 @@
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.step import FollowUp
-from forewarn.core.stimulus import (
-    Approve,
-    ChangeTopology,
-    Complete,
-    RequestMaintenance,
-    Retry,
-)
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import ChangeTopology, Complete, RequestMaintenance, Retry
 from forewarn.core.topology import Host
+from forewarn.replication.requests import ApprovalRequest
 from tests.control.gated import MINUTE_MS, gated, reason_of, started_on
 from tests.control.rig import cut_once
 from tests.waiting import LIMIT_S, wait_until
@@ -23,7 +18,7 @@ def test_hanging_driver_delays_only_its_own_operation(verb: str) -> None:
     with gated(verb) as (running, _, _):
         other = running.announce()
         running.settle()
-        running.ask(Approve("v", other.events))
+        running.ask(ApprovalRequest("v", other.events, ""))
         wait_until(lambda: "operation.begun" in running.history(other))
         running.ask(Complete(other.number))
         wait_until(lambda: running.history(other)[-1] == "operation.aborted")
@@ -89,7 +84,7 @@ def test_driver_that_failed_to_begin_is_not_told_twice() -> None:
     """Several publications may have a beginning follow, one during its call. Source: L-7."""
     with gated("begin") as (running, driver, operation):
         live = running.loop.read(lambda plane: plane.state.operations[operation.number])
-        running.loop._inbox.put(FollowUp(begin=(live.result(LIMIT_S),)))
+        running.loop._inbox.put(StepResult(begin=(live.result(LIMIT_S),)))
         running.settle()
         driver.fails = True
         driver.gate.set()

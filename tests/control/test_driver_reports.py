@@ -8,10 +8,11 @@ from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.driver_host import ProgressReports
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import with_execution
-from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
+from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 from tests.control.rig import Running
 from tests.drivers.tasks import task as task_of
@@ -41,7 +42,7 @@ def telling(said: Progress) -> tuple[Running, Telling, int]:
     running = Running(driver)
     operation = running.announce()
     running.settle()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     return running, driver, operation.number
 
@@ -133,7 +134,7 @@ def test_host_that_a_driver_chooses_is_recorded_at_once() -> None:
         ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",))
         operation = running.ask(ask).operations[0]
         running.settle()
-        running.ask(Approve("v", operation.events))
+        running.ask(ApprovalRequest("v", operation.events, ""))
         running.settle()
         running.pass_time(SECOND_MS)
         assert running.plane.state.operations[operation.number].execution.placements == (
@@ -176,7 +177,7 @@ def test_driver_is_asked_again_at_its_time_though_its_answer_came_late() -> None
         running.ask(ChangeTopology((Host("h", driver="held"),)))
         operation = running.announce()
         running.settle()
-        running.ask(Approve("v", operation.events))
+        running.ask(ApprovalRequest("v", operation.events, ""))
         assert driver.asked.acquire(timeout=LIMIT_S)
         running.pass_time(SECOND_MS)
         driver.may_answer.set()

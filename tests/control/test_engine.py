@@ -10,16 +10,11 @@ from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.core.impact import Cause
-from forewarn.core.stimulus import (
-    Approve,
-    ChangeTopology,
-    GroupsPolled,
-    RequestMaintenance,
-    Retry,
-)
+from forewarn.core.stimulus import ChangeTopology, GroupsPolled, RequestMaintenance, Retry
 from forewarn.core.topology import Host
 from forewarn.drivers import Task
 from forewarn.errors import ForewarnError, OurError
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from tests.clock import VirtualClock
 from tests.control.gated import gated, started_on
@@ -70,7 +65,7 @@ def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
         ChangeTopology(hosts=(Host("h", driver="gone"),)), actor="test", now_ms=running.wall_ms
     )
     operation = running.announce()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time()
     reason = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
     assert "no driver gone" in reason.result(LIMIT_S)
@@ -105,7 +100,7 @@ def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> No
     """A retry is asked after once it has begun, not when the one before was due. L-7, L-8."""
     running.driver.again_after_ms = 1000
     operation = running.announce()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time()
     asked = list(running.driver.asked)
     running.publisher.fails = True
@@ -138,7 +133,7 @@ def test_driver_is_begun_again_when_the_store_lost_what_it_said(
 
     operation = running.announce()
     monkeypatch.setattr(running.driver, "begin", begin)
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     assert running.driver.begun == [1, 1]
     errors = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
@@ -156,7 +151,7 @@ def test_driver_waits_until_the_store_knows_its_writer(
     with monkeypatch.context() as patch:
         away = StoreUnavailable(place="here", reason="it is away")
         patch.setattr(running.store, "confirm", refuses(away))
-        running.ask(Approve("v", operation.events))
+        running.ask(ApprovalRequest("v", operation.events, ""))
         for _ in range(3):
             running.pass_time(1000)
         assert running.driver.begun == []
@@ -230,7 +225,7 @@ def test_report_that_is_refused_is_no_trouble(
     running: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for it, and what the store refuses is said once until it succeeds. L-7."""
-    running.loop.note(Approve("nobody", ("EVENT-9",)), "test")
+    running.loop.note(ApprovalRequest("nobody", ("EVENT-9",), ""), "test")
     running.settle()
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
     with monkeypatch.context() as patch:
@@ -266,7 +261,7 @@ def test_nothing_is_begun_while_the_store_must_be_asked(
     """What nodes show meanwhile is shown and begun again once it has answered. Source: L-7, M-4."""
     operation = running.announce()
     running.publisher.late = True
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     with monkeypatch.context() as patch:
         for name, error in (("commit", StoreUncertain), ("settle", StoreUnavailable)):
             patch.setattr(running.store, name, refuses(error(place="here", reason="away")))

@@ -15,8 +15,9 @@ from forewarn.control.inbox import (
     refuse,
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
-from forewarn.core.step import FollowUp
-from forewarn.core.stimulus import Approve, Cancel, GroupsPolled
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import Cancel, GroupsPolled
+from forewarn.replication.requests import ApprovalRequest
 from tests.drivers.tasks import task
 
 
@@ -34,12 +35,12 @@ def taken(inbox: Inbox) -> list[object]:
 def test_whoever_waits_for_an_answer_comes_first() -> None:
     """An approval does not wait behind what nobody waits for, which keeps its order."""
     inbox = Inbox(ServiceStatus())
-    ended, follow_up, approval = an_end(1), FollowUp(), Approve("v", ())
+    ended, effects, approval = an_end(1), StepResult(), ApprovalRequest("v", (), "")
     inbox.put(ended)
     inbox.note(GroupsPolled(frozenset()), "metadata")
-    inbox.put(follow_up)
+    inbox.put(effects)
     inbox.submit(approval, "vm v", shown=False)
-    assert taken(inbox) == [approval, ended, GroupsPolled(frozenset()), follow_up]
+    assert taken(inbox) == [approval, ended, GroupsPolled(frozenset()), effects]
 
 
 def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,14 +50,14 @@ def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPat
     inbox = Inbox(ServiceStatus())
     inbox.put(an_end(1))
     inbox.note(GroupsPolled(frozenset({"g"})), "metadata")
-    assert not inbox.submit(Approve("v", ()), "vm v", shown=False).done()
+    assert not inbox.submit(ApprovalRequest("v", (), ""), "vm v", shown=False).done()
     inbox.note(GroupsPolled(frozenset()), "metadata")
     with pytest.raises(Overloaded, match="3 requests"):
-        inbox.submit(Approve("v", ()), "vm v", shown=False).result(0)
+        inbox.submit(ApprovalRequest("v", (), ""), "vm v", shown=False).result(0)
     inbox.put(an_end(2))
     assert not inbox.read(lambda plane: plane).done()
     kinds = [type(each) for each in taken(inbox)]
-    assert kinds == [StateQuery, Approve, CallEnded, GroupsPolled, CallEnded]
+    assert kinds == [StateQuery, ApprovalRequest, CallEnded, GroupsPolled, CallEnded]
     assert len(inbox) == 0
 
 
@@ -67,7 +68,9 @@ def test_inbox_that_is_full_of_requests_of_vms_takes_calls_of_operators(
     monkeypatch.setattr(inbox_module, "INBOX_MAX", 5)
     monkeypatch.setattr(inbox_module, "CALLS_RESERVED", 2)
     inbox = Inbox(ServiceStatus())
-    approvals = [inbox.submit(Approve(f"v{n}", ()), "vm", shown=False) for n in range(4)]
+    approvals = [
+        inbox.submit(ApprovalRequest(f"v{n}", (), ""), "vm", shown=False) for n in range(4)
+    ]
     inbox.note(GroupsPolled(frozenset()), "metadata")
     calls = [inbox.submit(Cancel(n), "operator", shown=False) for n in range(3)]
     assert [each.done() for each in approvals] == [False, False, False, True]
@@ -80,7 +83,7 @@ def test_call_of_an_operator_waits_for_one_request_of_a_vm_at_most() -> None:
     inbox = Inbox(ServiceStatus())
     ended = an_end(1)
     inbox.put(ended)
-    approvals = [Approve(f"v{n}", ()) for n in range(3)]
+    approvals = [ApprovalRequest(f"v{n}", (), "") for n in range(3)]
     for approval in approvals:
         inbox.submit(approval, "vm", shown=False)
     calls = [Cancel(n) for n in range(2)]
@@ -95,15 +98,15 @@ def test_batch_is_what_waits_of_vms_up_to_a_limit(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(inbox_module, "BATCH_MAX", 3)
     inbox = Inbox(ServiceStatus())
     for number in range(4):
-        inbox.submit(Approve(f"v{number}", ()), "vm", shown=False)
+        inbox.submit(ApprovalRequest(f"v{number}", (), ""), "vm", shown=False)
     inbox.submit(Cancel(1), "operator", shown=False)
     batches = []
     while len(inbox):
         first = inbox.take(0)
         assert isinstance(first, Submission)
         batches.append([each.stimulus for each in inbox.take_batch(first)])
-    first_three = [Approve(f"v{number}", ()) for number in range(3)]
-    assert batches == [[Cancel(1)], first_three, [Approve("v3", ())]]
+    first_three = [ApprovalRequest(f"v{number}", (), "") for number in range(3)]
+    assert batches == [[Cancel(1)], first_three, [ApprovalRequest("v3", (), "")]]
 
 
 def test_inbox_of_a_service_that_has_ended_refuses_whoever_waits() -> None:
@@ -111,17 +114,17 @@ def test_inbox_of_a_service_that_has_ended_refuses_whoever_waits() -> None:
     status = ServiceStatus()
     inbox = Inbox(status)
     request, question = (
-        inbox.submit(Approve("v", ()), "vm v", shown=False),
+        inbox.submit(ApprovalRequest("v", (), ""), "vm v", shown=False),
         inbox.read(lambda plane: plane),
     )
-    withdrawn = inbox.submit(Approve("w", ()), "vm w", shown=False)
+    withdrawn = inbox.submit(ApprovalRequest("w", (), ""), "vm w", shown=False)
     inbox.note(GroupsPolled(frozenset()), "metadata")
     inbox.put(an_end(1))
     assert withdrawn.cancel()
     status.become(ServiceState.STOPPING)
     inbox.refuse_waiting()
     late, later = (
-        inbox.submit(Approve("v", ()), "vm v", shown=False),
+        inbox.submit(ApprovalRequest("v", (), ""), "vm v", shown=False),
         inbox.read(lambda plane: plane),
     )
     for result in (request.result, question.result, late.result, later.result):

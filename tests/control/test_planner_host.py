@@ -16,7 +16,6 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import MaintenancePlan
 from forewarn.core.stimulus import (
     ApplyPolicy,
-    Approve,
     ChangeTopology,
     Complete,
     CreateMaintenance,
@@ -27,6 +26,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Host
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store.errors import StoreContradiction, StoreFull
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S, wait_until
@@ -254,7 +254,7 @@ def test_step_of_the_clock_is_no_poll(step_ms: int) -> None:
 def test_poll_before_a_step_back_is_none_after_the_work() -> None:
     """Also once the clock is where it was when the group polled. Source: F-5, N-4."""
     running, operation = at_work()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time()
     running.ask(GroupsPolled(frozenset({"g"})))
     running.pass_time(step_ms=-10 * MINUTE_MS)
@@ -297,7 +297,7 @@ def gated_wave(executor: ByHand, gate: Gate) -> Running:
     while not running.plane.state.operations:
         running.pass_time(MINUTE_MS)
     [operation] = running.plane.state.operations.values()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     executor.do_next()
     running.settle()
     running.ask(Complete(operation.number))

@@ -124,7 +124,7 @@ def test_large_fleet_is_read_in_portions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_planner_is_asked_for_what_the_maintenance_says() -> None:
     """Every part of it reaches the planner. Source: F-1."""
-    asked = asked_of(State(), MAINTENANCE)
+    asked = asked_of(State(), MAINTENANCE, NOW_MS)
     assert (asked.hosts, asked.duration_s, asked.seed) == (("h0", "h1", "h2"), 600, 7)
     assert (asked.earliest_ms, asked.deadline_ms) == (NOW_MS + 1, NOW_MS + 10**9)
     assert asked.canary_hosts == ("h1",)
@@ -271,7 +271,7 @@ def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     """Id, parent, waves, blockers and bound. Source: F-2."""
     maintenance = replace(MAINTENANCE, earliest_ms=None, postponed=(), rests_until_ms=None)
     first = task(maintenance=maintenance)
-    asked = asked_of(State(), maintenance)
+    asked = asked_of(State(), maintenance, NOW_MS)
     fleet = fleet_of(first.fleet)
     plan = make_plan(fleet, first.state, first.policy, now_ms=NOW_MS, asked=asked)
     assert check(plan, fleet, state=first.state, policy=first.policy) == ()

@@ -7,8 +7,9 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance
+from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.replication.requests import ApprovalRequest
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
 
@@ -76,7 +77,7 @@ def test_approval_is_answered_between_the_portions(running: Running) -> None:
     targets = tuple(f"n{n}" for n in range(HOSTS))
     order = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=targets)
     asked = running.loop.submit(order, "test")
-    approval = running.loop.submit(Approve("v", other.events), "vm v")
+    approval = running.loop.submit(ApprovalRequest("v", other.events, ""), "vm v")
     left = running.loop.read(lambda plane: [o.state for o in plane.state.operations.values()])
     asked.result(LIMIT_S)
     approval.result(LIMIT_S)
@@ -106,7 +107,7 @@ def test_many_that_fall_due_at_once_start_in_portions(running: Running) -> None:
     ordered(running)
     finish(running)
     sizes: list[int] = []
-    running.loop.on_committed.add(lambda done: sizes.append(len(done.follow_up.begin)))
+    running.loop.on_committed.add(lambda done: sizes.append(len(done.begin)))
     running.pass_time(16 * 60_000)
     finish(running)
     assert states(running).count(OperationState.RUNNING) == HOSTS

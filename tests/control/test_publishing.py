@@ -6,16 +6,10 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import (
-    Approve,
-    ChangeTopology,
-    Complete,
-    Enable,
-    RequestMaintenance,
-    Retry,
-)
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance, Retry
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.replication.messages import PublishResult
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store.errors import StoreFull, StoreUncertain
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
@@ -39,7 +33,7 @@ def test_publication_that_fails_is_not_followed_by_a_begin(running: Running, way
     """Nothing is begun before it is shown, however often that fails. Source: L-7."""
     operation = running.announce()
     setattr(running.publisher, way, True)
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     for _ in range(3):
         running.pass_time()
     assert running.state_of(operation) is OperationState.RUNNING
@@ -56,7 +50,7 @@ def test_step_of_the_clock_does_not_put_publishing_off(running: Running, step_ms
     """What failed is published again as soon as it would have been. Source: L-7, N-4."""
     operation = running.announce()
     running.publisher.fails = True
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     running.publisher.fails = False
     running.pass_time(step_ms=step_ms)
@@ -116,7 +110,7 @@ def test_node_that_does_not_confirm_is_named(running: Running) -> None:
     """Policy's time is up: the operation goes on, and people are told of whom. Source: M-4."""
     operation = running.announce()
     running.publisher.result = PublishResult(("worker 2",))
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     assert running.driver.begun == [1]
     entries = running.entries(operation)
@@ -137,7 +131,7 @@ def test_only_vms_of_nodes_that_did_not_confirm_are_named(
     """A VM whose own node shows the event knows of it. Source: M-4."""
     operation = running.announce()
     running.publisher.result = PublishResult(("n9",), hosts)
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     [told] = [e for e in running.entries(operation) if e.action == "operation.not-shown"]
     assert told.text == f"node n9 did not show op-1 in time: {who} may not know of it"
@@ -201,7 +195,7 @@ def test_late_publication_holds_up_only_its_own_operations(running: Running) -> 
     """A node that is slow with one host's documents does not delay another's. Source: M-4."""
     first = running.announce()
     running.publisher.late = True
-    running.ask(Approve("v", first.events))
+    running.ask(ApprovalRequest("v", first.events, ""))
     running.publisher.late = False
     asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h2",))
     second = running.ask(asked).operations[0]
@@ -240,7 +234,7 @@ def test_work_is_shown_in_a_new_document_before_it_begins(running: Running) -> N
     """A VM with a GPU gets a document of its own while work waits to begin. Source: L-7, S-3."""
     operation = running.announce()
     running.publisher.late = True
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     group = Group("g", GroupKind.SCALE_SET, fault_domain_count=1)
     running.ask(ChangeTopology(groups=(group,), vms=(Vm("v", "h", "g", gpu=True),)))
     running.publisher.show_first()
@@ -257,7 +251,7 @@ def test_beginning_that_is_not_on_record_is_not_repeated(
     """Two publications may have it follow, and a full store stands between them. Source: R-2."""
     operation = running.announce()
     running.publisher.late = True
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     with monkeypatch.context() as patch:
         patch.setattr(running.store, "commit", refuses(StoreUncertain(place="here", reason="cut")))
         with pytest.raises(StoreUncertain):
@@ -283,7 +277,7 @@ def test_what_failed_is_published_as_soon_as_the_store_has_told(
     """Not when that was due by a clock that has been put back since. Source: L-7, N-4."""
     operation = running.announce()
     running.publisher.fails = True
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     running.publisher.fails = False
     with monkeypatch.context() as patch:
@@ -331,8 +325,8 @@ def test_all_that_waited_for_what_failed_is_done_in_the_end(
     second = running.ask(asked).operations[0]
     running.settle()
     running.publisher.late = True
-    running.ask(Approve("v", first.events))
-    running.ask(Approve("v2", second.events))
+    running.ask(ApprovalRequest("v", first.events, ""))
+    running.ask(ApprovalRequest("v2", second.events, ""))
     running.settle()
     waiting = list(running.publisher._waiting)
     running.publisher._waiting.clear()

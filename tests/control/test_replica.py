@@ -10,8 +10,9 @@ from forewarn.control.readable import StateReplica
 from forewarn.control.service_state import ServiceStatus
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import Approve, Cancel, ChangeTopology, Complete
+from forewarn.core.stimulus import Cancel, ChangeTopology, Complete
 from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store.errors import StoreUncertain
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S, wait_until
@@ -41,7 +42,7 @@ def test_readers_see_what_the_writer_has(running: Running) -> None:
     assert (same, len(set(sequences))) == (True, 1)
     operation = running.announce()
     running.ask(ChangeTopology((Host("h2"),), (Group("g2"),), (Vm("v2", "h2", "g2"),)))
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.settle()
     same, *sequences = read_all(running)
     assert (same, len(set(sequences))) == (True, 1)
@@ -65,7 +66,7 @@ def test_reader_that_takes_long_keeps_no_approval(running: Running) -> None:
 
     answer = running.loop.replica.read(ponder)
     assert looks.wait(LIMIT_S)
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     assert running.state_of(operation) is OperationState.RUNNING
     go_on.set()
     assert answer.result(LIMIT_S) is OperationState.ANNOUNCED

@@ -8,20 +8,15 @@ from contextlib import contextmanager
 import pytest
 
 from forewarn.control import engine
-from forewarn.control.plane import Committed
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import (
-    Approve,
-    ChangeTopology,
-    Enable,
-    PlaneStimulus,
-    RequestMaintenance,
-)
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import ChangeTopology, Enable, PlaneStimulus, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import OurError
 from forewarn.protocol.approvals import UnknownEvent
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store.errors import StoreContradiction, StoreUnavailable
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
@@ -52,9 +47,9 @@ def events(running: Running) -> list[str]:
 
 
 @contextmanager
-def rush(running: Running) -> Iterator[list[Future[Committed]]]:
+def rush(running: Running) -> Iterator[list[Future[StepResult]]]:
     """Have the loop busy while requests arrive; at the end, wait for all answers."""
-    busy, answers = threading.Event(), list[Future[Committed]]()
+    busy, answers = threading.Event(), list[Future[StepResult]]()
     running.loop.read(lambda _: busy.wait(LIMIT_S))
     yield answers
     busy.set()
@@ -62,11 +57,13 @@ def rush(running: Running) -> Iterator[list[Future[Committed]]]:
         each.exception(LIMIT_S)
 
 
-def approve_all(running: Running, events: list[str]) -> list[Future[Committed]]:
+def approve_all(running: Running, events: list[str]) -> list[Future[StepResult]]:
     """Let each VM approve its event, all at once."""
     with rush(running) as answers:
         for number, event in enumerate(events):
-            answers.append(running.loop.submit(Approve(f"v{number}", (event,)), f"vm v{number}"))
+            answers.append(
+                running.loop.submit(ApprovalRequest(f"v{number}", (event,), ""), f"vm v{number}")
+            )
     return answers
 
 
@@ -79,7 +76,7 @@ def approved(running: Running) -> list[str]:
 def test_rush_of_approvals_is_one_commit(running: Running, events: list[str]) -> None:
     """Its entries name each approver, it is published once, and all work begins. A-6, L-7."""
     before = running.plane.store.generation
-    commits: list[Committed] = []
+    commits: list[StepResult] = []
     running.loop.on_committed.add(commits.append)
     answers = approve_all(running, events)
     assert {each.result(0).sequence for each in answers} == {before + 1}
@@ -140,10 +137,10 @@ def test_bug_in_a_request_of_a_rush_refuses_no_other(
     running: Running, events: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The step that fails is undone alone."""
-    broken = Approve("v7", (7,))  # type: ignore[arg-type]
+    broken = ApprovalRequest("v7", (7,), "")  # type: ignore[arg-type]
     with rush(running) as answers:
         for number, event in enumerate(events):
-            asked = broken if number == 7 else Approve(f"v{number}", (event,))
+            asked = broken if number == 7 else ApprovalRequest(f"v{number}", (event,), "")
             answers.append(running.loop.submit(asked, "vm"))
     caplog.clear()  # this bug was to be
     assert isinstance(answers[7].exception(0), OurError)
@@ -159,7 +156,7 @@ def test_commit_is_bounded_in_time(
     before = running.plane.store.generation
     with rush(running) as answers:
         for number, event in enumerate(events):
-            answers.append(running.loop.submit(Approve(f"v{number}", (event,)), "vm"))
+            answers.append(running.loop.submit(ApprovalRequest(f"v{number}", (event,), ""), "vm"))
         call = running.loop.submit(ChangeTopology(hosts=(Host("new"),)), "operator")
     assert call.result(LIMIT_S).sequence == before + 2
     sequences = {each.result(0).sequence for each in answers}
@@ -172,7 +169,11 @@ def test_first_polls_of_a_fleet_are_one_commit(running: Running) -> None:
     names = [f"g{number}" for number in range(COUNT)]
     running.ask(ChangeTopology(groups=tuple(map(Group, names))))
     before = running.plane.store.generation
-    asked: list[PlaneStimulus] = [*map(Enable, names), Approve("v", ("UNKNOWN",)), Enable(names[0])]
+    asked: list[PlaneStimulus] = [
+        *map(Enable, names),
+        ApprovalRequest("v", ("UNKNOWN",), ""),
+        Enable(names[0]),
+    ]
     with rush(running) as answers:
         answers += [running.loop.submit(each, "vm") for each in asked]
     assert {type(each.exception(0)) for each in answers} == {type(None), UnknownEvent}
@@ -187,9 +188,9 @@ def test_both_groups_of_a_host_that_approve_at_once_start_its_work_once(running:
     running.ask(Enable("g2"))
     first, second = running.announce().events
     with rush(running) as answers:
-        answers.append(running.loop.submit(Approve("v", (first,)), "vm"))
-        answers.append(running.loop.submit(Approve("v2", (second,)), "vm"))
-        answers.append(running.loop.submit(Approve("v", (first,)), "vm"))
+        answers.append(running.loop.submit(ApprovalRequest("v", (first,), ""), "vm"))
+        answers.append(running.loop.submit(ApprovalRequest("v2", (second,), ""), "vm"))
+        answers.append(running.loop.submit(ApprovalRequest("v", (first,), ""), "vm"))
     assert [each.exception(0) for each in answers] == [None] * 3
     running.settle()
     assert running.driver.begun == [1]

@@ -175,6 +175,24 @@ def test_outage_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:
     assert said == [unavailable, unavailable, renewed, unavailable, renewed]
 
 
+def test_commits_are_compared_after_an_outage_before_the_lease_is_renewed() -> None:
+    """Otherwise VMs would get answers by commits that the database has lost. Source: H-10."""
+    table = LeaseTable()
+    tenure = Tenure(table, TERM_MS)
+    assert tenure.attempt(SystemTime().now_ms())
+    beats: list[int] = []
+    table.outages.append("one")
+    keeper = LeaseKeeper(
+        tenure,
+        SystemTime(),  # type: ignore[arg-type]
+        print,
+        on_return=lambda: beats.append(table.held.beat),
+    )
+    wait_until(lambda: table.held.beat > 3)
+    keeper.stop()
+    assert beats == [1]
+
+
 def test_lease_that_was_taken_is_renewed_no_more() -> None:
     """The keeper says so once, and leaves the lease to the other. Source: L-7."""
     table = LeaseTable()
@@ -290,7 +308,7 @@ def test_takeover_does_not_log_that_the_service_stops(caplog: pytest.LogCaptureF
 class SlowStore:
     """A store without news, each look at which takes 400 ms."""
 
-    generation = 7
+    generation, history_seq = 7, 0
 
     def __init__(self, clock: ElapsedTime) -> None:
         self._clock = clock

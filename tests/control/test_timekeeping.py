@@ -11,7 +11,6 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     ClockMarked,
     CreateMaintenance,
@@ -22,6 +21,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store import open_store
 from forewarn.store.errors import StoreFull
 from tests.control.rig import Running, refuses
@@ -118,7 +118,7 @@ def test_step_never_shortens_a_running_notice(running: Running) -> None:
     operation = running.announce()
     assert running.pass_time(step_ms=HOUR_MS) == running.wall_ms - HOUR_MS
     assert running.state_of(operation) is OperationState.ANNOUNCED
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     assert running.state_of(operation) is OperationState.RUNNING
     assert running.pass_time() == running.wall_ms
 
@@ -139,7 +139,7 @@ def test_earliest_start_counts_anew_where_the_clock_is_put_back(running: Running
         pass
     [operation] = [o for o in running.plane.state.operations.values() if o.maintenance]
     assert operation.earliest_start_ms == earliest_ms < operation.not_before_ms
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     assert running.state_of(operation) is OperationState.ANNOUNCED
     running.pass_time(earliest_ms - running.clock.now_ms())
     assert running.state_of(operation) is OperationState.RUNNING

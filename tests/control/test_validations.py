@@ -2,8 +2,9 @@
 
 from forewarn.control.gate_checks import GateCall, make_gates
 from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.stimulus import Approve, ChangeTopology, DriverBegun, DriverDone
+from forewarn.core.stimulus import ChangeTopology, DriverBegun, DriverDone
 from forewarn.core.topology import Host
+from forewarn.replication.requests import ApprovalRequest
 from tests.control.rig import Running
 from tests.waiting import wait_until
 
@@ -13,7 +14,7 @@ def worked_on(gate: list[str], label: str = "check") -> tuple[Running, Operation
     running = Running(gates=make_gates({"check": {"command": gate}}))
     running.ask(ChangeTopology(hosts=(Host("h", labels=(("validation", label),)),)))
     operation = running.announce()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time()
     running.ask(DriverBegun(operation.number, 1))
     running.ask(DriverDone(operation.number, 1))

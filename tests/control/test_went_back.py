@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from forewarn.control.service_state import ServiceState
-from forewarn.core.stimulus import Approve, ChangeTopology
+from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.task_records import TaskOfLaterWriter, TaskSuperseded
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store import open_store
 from forewarn.store.errors import StoreLost, StoreWentBack
 from tests.control.rig import Running
@@ -61,12 +62,12 @@ def test_approval_of_a_lost_event_is_refused_and_shown_documents_stay(
     published = len(running.publisher.changes)
     before.put_back()
     with pytest.raises(StoreWentBack):
-        running.ask(Approve("v", operation.events))
+        running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time(86_400_000)
     assert running.loop.state is ServiceState.UNCERTAIN
     assert (len(running.publisher.changes), running.driver.begun) == (published, [])
     with pytest.raises(StoreWentBack):
-        running.ask(Approve("v", operation.events))
+        running.ask(ApprovalRequest("v", operation.events, ""))
 
 
 def test_older_state_is_withheld_once_a_witness_is_heard(running: Running) -> None:
@@ -111,7 +112,7 @@ def test_driver_that_knows_a_later_writer_is_a_witness(
     running = Running(Remembering(error))
     running.ask(ChangeTopology(hosts=(Host("h", driver="remembering"),)))
     operation = running.announce()
-    running.ask(Approve("v", operation.events))
+    running.ask(ApprovalRequest("v", operation.events, ""))
     running.pass_time()
     wait_until(lambda: running.loop.state is state)
     assert (running.store.lineage.lost is not None) is (error is TaskOfLaterWriter)

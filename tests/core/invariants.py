@@ -27,7 +27,7 @@ from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of
 from forewarn.core.why import blocker_of, why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.planning.policy import Subject
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, code_of
 from tests.core.replay import Replay
 
 S, E = OperationState, EventState
@@ -101,8 +101,8 @@ def check_outcome(before: Before, outcome: StepResult, state: State) -> None:
     """What is to be published, begun, aborted and planned is what the step has made so. L-7."""
     changed = [key for key, view in state.views.items() if before.views.get(key) != view]
     assert sorted(key for key, view in outcome.changes.views.items() if view) == sorted(changed)
-    assert all(each.state is S.RUNNING for each in outcome.follow_up.begin)
-    assert all(each.number in state.aborts for each in outcome.follow_up.abort)
+    assert all(each.state is S.RUNNING for each in outcome.begin)
+    assert all(each.number in state.aborts for each in outcome.abort)
     for number, maintenance in state.maintenances.items():
         known = before.maintenances.get(number)
         is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
@@ -134,7 +134,7 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     again = step(state, everything, now_ms=now_ms, terms=terms)
     state.rollback()
     assert not again.changes.entries, again.changes.entries
-    assert (again.follow_up.begin, again.follow_up.abort, again.plan) == ((), (), ())
+    assert (again.begin, again.abort, again.plan) == ((), (), ())
     _check_waits(state)
 
 
@@ -345,7 +345,7 @@ def check_why(state: State, now_ms: int, terms: Terms) -> None:
 
 def _check_said(blocker: Blocker | None, now_ms: int) -> None:
     assert blocker is not None
-    assert blocker.subject or blocker.code is Code.EARLIEST_START, blocker
+    assert blocker.subject or blocker.code is code_of("earliest-start"), blocker
     assert blocker.sentence("one of them")
     assert 0 < blocker.since_ms <= now_ms, blocker
     assert blocker.clears_ms >= 0

@@ -54,7 +54,7 @@ class MaintenanceRig(Rig):
     def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
         """Describe a maintenance; return its number."""
         asked = words.CreateMaintenance(cause, hosts, 600, **more)  # type: ignore[arg-type]
-        return self.tell(asked).operations[0]
+        return self.tell(asked).numbers[0]
 
     def start(self, *hosts: str, **more: object) -> int:
         """Describe a maintenance and have it begin; return its number."""

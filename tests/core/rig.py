@@ -18,7 +18,6 @@ from forewarn.core.records import key_of
 from forewarn.core.state import Entry, State
 from forewarn.core.step import PORTION_MAX, StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -34,6 +33,7 @@ from forewarn.core.why import why
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.protocol.documents import ScheduledEvent
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.rules.blockers import Blocker
 from forewarn.values import replace
 from tests.core import invariants
@@ -113,8 +113,7 @@ class Rig:
             invariants.check_history(outcome, now_ms=self.now_ms, actor=terms.actor)
             invariants.check_images(outcome, self.replay)
             invariants.check_outcome(before, outcome, self.state)
-            prediction_s = self.policy.prediction_s
-            step_checker(known, stimulus, self.now_ms, prediction_s).durable(outcome.changes)
+            step_checker(known, stimulus, self.now_ms, self.policy).durable(outcome.changes)
             DocumentChecker(self.state, Counter()).check_groups(self.state.enrolments)
             invariants.check_indexes(self.state)
             if isinstance(stimulus, Tick):
@@ -124,14 +123,14 @@ class Rig:
         self.operations.update(outcome.changes.operations)
         self.events.update(outcome.changes.events)
         self.availability += outcome.changes.availability
-        self.begun += [each.number for each in outcome.follow_up.begin]
-        self.aborted += [each.number for each in outcome.follow_up.abort]
+        self.begun += [each.number for each in outcome.begin]
+        self.aborted += [each.number for each in outcome.abort]
         return outcome
 
     def ask(self, cause: Cause, *targets: str, **more: object) -> Operation:
         """Ask for maintenance of one or more targets; return the first operation as it is then."""
         outcome = self.tell(RequestMaintenance(cause=cause, targets=targets, **more))  # type: ignore[arg-type]
-        return self.operations[outcome.operations[0]]
+        return self.operations[outcome.numbers[0]]
 
     def show(self) -> None:
         """Confirm that everything announced is published."""
@@ -144,7 +143,7 @@ class Rig:
 
     def approve(self, vm: str, operation: Operation | int) -> None:
         """A VM approves its group's event of an operation."""
-        self.tell(Approve(vm, (self.event_of(operation, self.group_of(vm)).id,)))
+        self.tell(ApprovalRequest(vm, (self.event_of(operation, self.group_of(vm)).id,), ""))
 
     def finish(self, operation: Operation | int) -> None:
         """The driver begins and ends a running operation."""

@@ -7,7 +7,6 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
-    Approve,
     Cancel,
     ChangeTopology,
     Complete,
@@ -16,6 +15,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
 )
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.replication.requests import ApprovalRequest
 from tests.core.maintenance import fleet
 from tests.core.rig import MINUTE_MS, Rig, small
 
@@ -107,7 +107,7 @@ def test_vm_is_worked_on_one_by_one(second: Cause) -> None:
     rig = small()
     reboot, other = rig.ask(Cause.REBOOT, "web_0"), rig.ask(second, "web_0")
     rig.show()
-    rig.tell(Approve("web_0", reboot.events))
+    rig.tell(ApprovalRequest("web_0", reboot.events, ""))
     rig.wait(other.not_before_ms - rig.now_ms)
     assert rig.now(other).state is S.ANNOUNCED
     assert [each.code.value for each in rig.why(other)] == ["vm-busy"]

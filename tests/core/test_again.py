@@ -20,7 +20,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, code_of
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 
@@ -44,7 +44,7 @@ def test_plan_that_failed_is_made_again_after_a_minute() -> None:
     assert rig.maintenance(number).phase == Planning(again_ms, "it took too long")
     assert not rig.maintenance(number).plan_wanted
     text = f"no plan of m-{number} could be made: it took too long"
-    expected = Blocker(Code.PLANNING, f"m-{number}", rig.now_ms, again_ms, text)
+    expected = Blocker(code_of("planning"), f"m-{number}", rig.now_ms, again_ms, text)
     assert rig.waits(number) == expected
     assert rig.waits(number, "h1") == expected
     for late in (words.PlanFailed(number, "again"), words.PlanFailed(99, "what?")):
@@ -75,7 +75,7 @@ def test_hosts_that_cannot_be_done_are_planned_less_and_less_often() -> None:
     assert (min(pauses), max(pauses)) == (60, 600)
     waited_s = sum(pauses[:12])
     assert pauses[12] == max(60, waited_s // 8)
-    assert rig.waits(number).code is Code.HOST_FAILED
+    assert rig.waits(number).code is code_of("host-failed")
     assert rig.waits(number).text == "host h0 has failed; repair it first, then it is planned again"
     rig.tell(Repair("h0"))
     assert rig.run() == [{"h0"}]
@@ -87,9 +87,9 @@ def test_repaired_host_does_not_wait_for_a_wave_that_comes_later() -> None:
     rig.ask(Cause.HARDWARE_FAILURE, "h0")
     number = rig.start("h0", "h3")
     rig.tell(words.PostponeHosts(number, ("h3",), rig.now_ms + 9 * HOUR_MS, "alice"))
-    assert rig.waits(number, "h0").code is Code.HOST_FAILED
+    assert rig.waits(number, "h0").code is code_of("host-failed")
     rig.tell(Repair("h0"))
-    assert rig.waits(number, "h0").code is Code.PLANNING
+    assert rig.waits(number, "h0").code is code_of("planning")
     rig.wait(11 * MINUTE_MS)
     assert set(rig.working(number)) == {"h0"}
 
@@ -124,7 +124,7 @@ def test_gate_that_passes_has_the_next_wave_planned() -> None:
     number = rig.start("h0", "h1", gate="errors")
     while not rig.gates:
         rig.run(limit=1)
-    assert rig.waits(number) == Blocker(Code.GATE, "errors", rig.maintenance(number).moved_ms)
+    assert rig.waits(number) == Blocker(code_of("gate"), "errors", rig.maintenance(number).moved_ms)
     rig.plans_made = False
     assert rig.tell(words.GatePassed(number)).plan == (number,)
     rig.make_plan(number)

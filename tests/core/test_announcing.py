@@ -26,7 +26,7 @@ from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import read_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, Code, code_of
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -39,12 +39,12 @@ MARGIN_MS = 20_000
 def blocker(rig: MaintenanceRig, number: int, host: str, start_ms: int) -> Blocker | None:
     """What keeps a host from being announced now for that start."""
     maintenance = rig.state.maintenances[number]
-    waits = Blocker(Code.TIME, "x", rig.now_ms)
+    waits = Blocker(code_of("time"), "x", rig.now_ms)
     wave = Wave(1, rig.now_ms, start_ms, start_ms, start_ms + 600 * SECOND_MS, (host,), waits)
     return Admission(Draft(rig.state, rig.now_ms, rig.terms()), maintenance).blocker(host, wave)
 
 
-@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, Code.NOTICE)])
+@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, code_of("notice"))])
 def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code | None) -> None:
     """The notice and the margin for showing it must fit before the wave's start. Source: N-1."""
     rig = fleet(policy=NoticePolicy(notice_margin_ms=MARGIN_MS))
@@ -53,7 +53,7 @@ def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code 
     assert (found.code if found else None) is code
 
 
-@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, Code.NOTICE)])
+@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, code_of("notice"))])
 def test_host_is_announced_only_with_the_notice_of_the_policy(
     short_ms: int, code: Code | None
 ) -> None:
@@ -69,7 +69,7 @@ def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
     number = rig.create("h0", "h1")
     until_ms = rig.now_ms + 5 * 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
-    expected = Blocker(Code.POSTPONED, "alice", rig.now_ms, until_ms)
+    expected = Blocker(code_of("postponed"), "alice", rig.now_ms, until_ms)
     assert blocker(rig, number, "h0", until_ms - 1) == expected
     assert blocker(rig, number, "h0", until_ms) is None
     assert blocker(rig, number, "h1", until_ms - 1) is None
@@ -98,7 +98,7 @@ def test_first_host_of_a_wave_waits_for_its_owners_rest() -> None:
     """A wave begins once its owners have rested, and not a moment before. Source: F-3."""
     rig, number = resting()
     rested_ms = rig.now_ms + 59 * MINUTE_MS
-    expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms, rested_ms)
+    expected = Blocker(code_of("owner-rest"), "anna", rig.now_ms, rested_ms)
     assert blocker(rig, number, "h0", rested_ms - 1) == expected
     assert blocker(rig, number, "h0", rested_ms) is None
 
@@ -111,7 +111,7 @@ def test_wave_waits_while_its_owners_are_disturbed(cause: Cause, target: str) ->
     rig, number = resting()
     late_ms = rig.now_ms + DAY_MS
     by_hand = rig.ask(cause, target, source=Source.PLATFORM)
-    expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms)
+    expected = Blocker(code_of("owner-rest"), "anna", rig.now_ms)
     assert blocker(rig, number, "h0", late_ms) == expected
     rig.show()
     rig.approve("web_5", by_hand)
@@ -149,7 +149,7 @@ def test_owner_disturbed_since_the_announcement_rests_before_the_start() -> None
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
     rig.wait(30 * MINUTE_MS)
     assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
-    assert [each.code for each in rig.why(work["h0"])] == [Code.OWNER_REST]
+    assert [each.code for each in rig.why(work["h0"])] == [code_of("owner-rest")]
     assert rig.now(work["h2"]).state is OperationState.RUNNING  # bert has rested
     rig.finish(failure)
     ended_ms = rig.now_ms
@@ -170,7 +170,7 @@ def test_owner_on_a_host_that_stays_failed_is_disturbed_until_the_repair() -> No
     rig.wait(90 * MINUTE_MS)
     assert rig.now(work["h0"]).state is OperationState.ANNOUNCED
     [first] = rig.why(work["h0"])
-    assert (first.code, first.subject, first.clears_ms) == (Code.OWNER_REST, "anna", 0)
+    assert (first.code, first.subject, first.clears_ms) == (code_of("owner-rest"), "anna", 0)
     rig.tell(Repair("h5"))
     assert {rig.now(work[host]).state for host in ("h0", "h1")} == {OperationState.RUNNING}
 
@@ -211,7 +211,7 @@ def test_wave_goes_on_soon_after_what_it_waits_for_has_cleared() -> None:
     rig, number = resting()
     rig.tell(words.StartMaintenance(number))
     first = rig.waits(number)
-    assert (first.code, first.subject) == (Code.OWNER_REST, "anna")
+    assert (first.code, first.subject) == (code_of("owner-rest"), "anna")
     assert first.clears_ms > rig.now_ms + 40 * MINUTE_MS
     rig.tell(ChangeTopology(groups=(Group("web", owner="bert"),)))
     rig.wait(10 * MINUTE_MS)
@@ -246,7 +246,7 @@ def test_further_hosts_of_a_wave_do_not_wait_for_its_first() -> None:
     rig.state.maintenances[number] = replace(maintenance, phase=Working(2))
     found = blocker(rig, number, "h1", rig.now_ms + NOTICE_MS)
     assert found is not None
-    assert found.code is Code.OWNER_REST
+    assert found.code is code_of("owner-rest")
 
 
 def test_host_that_somebody_works_on_is_not_announced() -> None:
@@ -257,7 +257,7 @@ def test_host_that_somebody_works_on_is_not_announced() -> None:
     number = rig.create("h0")
     found = blocker(rig, number, "h0", rig.now_ms + DAY_MS)
     assert found is not None
-    assert (found.code, found.subject) == (Code.HOST_BUSY, "op-1")
+    assert (found.code, found.subject) == (code_of("host-busy"), "op-1")
 
 
 @pytest.mark.parametrize(("late_ms", "stays"), [(0, True), (-1, False)], ids=["after", "within"])
@@ -281,7 +281,7 @@ def test_new_freeze_withdraws_what_is_due_and_waits() -> None:
     freeze = (rig.now_ms, rig.now_ms + DAY_MS)
     outcome = rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
     assert rig.now(operation).reason == "the new policy closes its time"
-    assert not outcome.follow_up.begin
+    assert not outcome.begin
 
 
 def shown_late(**more: object) -> tuple[MaintenanceRig, int]:
@@ -375,7 +375,7 @@ def test_host_taken_back_since_the_plan_waits_for_another() -> None:
     rig.plans_made = False
     rig.tell(Cancel(operation.number, "not this one"))
     waits = rig.waits(number, operation.host)
-    assert (waits.code, waits.subject) == (Code.PLANNING, f"m-{number}")
+    assert (waits.code, waits.subject) == (code_of("planning"), f"m-{number}")
 
 
 def test_postponed_host_waits_no_longer_than_that() -> None:
@@ -385,9 +385,9 @@ def test_postponed_host_waits_no_longer_than_that() -> None:
     until_ms = rig.now_ms + 60 * MINUTE_MS
     rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))
     rig.now_ms = until_ms - 1
-    assert rig.waits(number, "h1").code is Code.POSTPONED
+    assert rig.waits(number, "h1").code is code_of("postponed")
     rig.now_ms = until_ms
-    assert rig.waits(number, "h1").code is not Code.POSTPONED
+    assert rig.waits(number, "h1").code is not code_of("postponed")
 
 
 def test_plan_is_made_again_later_than_now() -> None:
@@ -397,7 +397,7 @@ def test_plan_is_made_again_later_than_now() -> None:
     number = rig.create("h0")
     rig.tell(words.StartMaintenance(number))
     made = rig.planned(number)
-    blocked = f'["h0","{Code.OWNER_REST.value}","anna",{rig.now_ms - 1},{rig.now_ms}]'
+    blocked = f'["h0","{code_of("owner-rest").value}","anna",{rig.now_ms - 1},{rig.now_ms}]'
     body = f'{{"waves":[],"moves":{{}},"blocked":[{blocked}],"bound":[0,""],"limits":[]}}'
     made = replace(made, plan=replace(made.plan, body=read_plan(body)))
     outcome = step(rig.state, made, now_ms=rig.now_ms, terms=rig.terms())

@@ -5,17 +5,11 @@ import pytest
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.refusals import Unknown
-from forewarn.core.stimulus import (
-    Acknowledge,
-    Approve,
-    Cancel,
-    ChangeTopology,
-    Enable,
-    Tick,
-)
+from forewarn.core.stimulus import Acknowledge, Cancel, ChangeTopology, Enable, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.protocol.identity import CallerIdentity
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
@@ -70,7 +64,7 @@ def test_approving_again_changes_nothing(moment: str) -> None:
     if moment == "started":
         rig.approve("db_0", operation)
     event = rig.event_of(operation, "web")
-    assert not rig.tell(Approve("web_1", (event.id,))).changes
+    assert not rig.tell(ApprovalRequest("web_1", (event.id,), "")).changes
 
 
 def test_ids_are_compared_without_case_and_once() -> None:
@@ -78,7 +72,7 @@ def test_ids_are_compared_without_case_and_once() -> None:
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     event_id = rig.event_of(operation, "web").id
-    outcome = rig.tell(Approve("web_0", (event_id.lower(), event_id)))
+    outcome = rig.tell(ApprovalRequest("web_0", (event_id.lower(), event_id), ""))
     assert [entry.action for entry in outcome.changes.entries] == ["event.approved"]
     assert rig.events[event_id].approved_by == ("web_0",)
 
@@ -91,11 +85,11 @@ def test_foreign_and_unknown_ids_are_refused_alike() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     ids = (rig.event_of(operation, "db").id, rig.event_of(ended, "web").id, "NO-SUCH")
     for event_id in ids:
-        error = rig.refuses(Approve("web_0", (event_id,)), UnknownEvent)
+        error = rig.refuses(ApprovalRequest("web_0", (event_id,), ""), UnknownEvent)
         assert str(error).replace(event_id, "?") == (
             "Bad request. EventId ? is not a scheduled event of this VM."
         )
-    rig.refuses(Approve("nobody", (rig.event_of(operation, "web").id,)), UnknownEvent)
+    rig.refuses(ApprovalRequest("nobody", (rig.event_of(operation, "web").id,), ""), UnknownEvent)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_approval_counts_while_its_caller_is_still_that_vm(
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["web_0"], **now),)))
     event_id = rig.event_of(operation, "web").id
-    approval = Approve("web_0", (event_id,), CallerIdentity(*known))
+    approval = ApprovalRequest("web_0", (event_id,), "", identity=CallerIdentity(*known))
     if counts:
         rig.tell(approval)
         assert rig.events[event_id].approved_by == ("web_0",)
@@ -132,7 +126,7 @@ def test_all_ids_or_none() -> None:
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     good, foreign = (rig.event_of(operation, group).id for group in ("web", "db"))
-    rig.refuses(Approve("web_0", (good, foreign)), UnknownEvent)
+    rig.refuses(ApprovalRequest("web_0", (good, foreign), ""), UnknownEvent)
     assert rig.event_of(operation, "web").state is EventState.SCHEDULED
 
 
@@ -146,7 +140,7 @@ def test_vm_with_a_document_of_its_own_approves_only_what_it_shows() -> None:
     )
     operation = rig.ask(Cause.REBOOT, "web_0")
     assert rig.document("web/web_2") == (0, ())
-    rig.refuses(Approve("web_2", (rig.event_of(operation, "web").id,)), UnknownEvent)
+    rig.refuses(ApprovalRequest("web_2", (rig.event_of(operation, "web").id,), ""), UnknownEvent)
 
 
 def test_operator_acknowledges_from_outside() -> None:
@@ -170,7 +164,7 @@ def test_operator_acknowledges_all_or_none() -> None:
     rig.finish(over)
     rig.refuses(Acknowledge((*operation.events, *rig.now(over).events)), Unknown)
     assert len(operation.events) == 2
-    assert rig.tell(Acknowledge(operation.events)).operations == (operation.number,)
+    assert rig.tell(Acknowledge(operation.events)).numbers == (operation.number,)
     assert rig.now(operation).state is S.RUNNING
 
 
@@ -190,9 +184,9 @@ def test_strict_group_needs_every_named_vm() -> None:
     rig = strict()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     event_id = rig.event_of(operation, "web").id
-    assert not rig.tell(Approve("web_1", (event_id,))).changes, "it is not named"
+    assert not rig.tell(ApprovalRequest("web_1", (event_id,), "")).changes, "it is not named"
     rig.approve("web_2", operation)
-    assert not rig.tell(Approve("web_2", (event_id,))).changes, "it has approved"
+    assert not rig.tell(ApprovalRequest("web_2", (event_id,), "")).changes, "it has approved"
     assert rig.events[event_id].approved_by == ("web_2",)
     assert rig.now(operation).state is S.ANNOUNCED
     assert "missing: web_0" in rig.why(operation)[0].text

@@ -7,9 +7,10 @@ from forewarn.core.approvals import OLD_NODE_SERVES_S_MAX
 from forewarn.core.document import Departure
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable
 from forewarn.core.topology import Group, Vm
 from forewarn.protocol.approvals import UnknownEvent
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
 
@@ -109,10 +110,10 @@ def move(rig: Rig, vm: str, host: str, **more: str) -> None:
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms[vm], host=host, **more),)))
 
 
-def handed_on(rig: Rig, vm: str, operation: Operation, *hosts: str) -> Approve:
+def handed_on(rig: Rig, vm: str, operation: Operation, *hosts: str) -> ApprovalRequest:
     """The approval of a VM, from a node of some hosts."""
     event = rig.event_of(operation, rig.group_of(vm))
-    return Approve(vm, (event.id,), node_hosts=hosts)
+    return ApprovalRequest(vm, (event.id,), "", node_hosts=hosts)
 
 
 def approved_by(rig: Rig, operation: Operation, group: str) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ def test_node_cannot_approve_for_what_it_never_served(
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     move(rig, "web_1", "h2")
     event_id = event_id or rig.event_of(operation, "web").id
-    rig.refuses(Approve(vm, (event_id,), node_hosts=hosts), UnknownEvent)
+    rig.refuses(ApprovalRequest(vm, (event_id,), "", node_hosts=hosts), UnknownEvent)
 
 
 def test_event_of_another_group_is_not_the_vms() -> None:
@@ -157,7 +158,7 @@ def test_event_of_another_group_is_not_the_vms() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     move(rig, "web_1", "h2")
     event = rig.event_of(operation, "db")
-    rig.refuses(Approve("web_1", (event.id,), node_hosts=("h1",)), UnknownEvent)
+    rig.refuses(ApprovalRequest("web_1", (event.id,), "", node_hosts=("h1",)), UnknownEvent)
 
 
 def test_vm_that_came_back_is_its_nodes_again() -> None:
@@ -215,7 +216,7 @@ def test_both_hosts_of_a_move_are_known(*, failed: bool) -> None:
     rig = small()
     other = rig.ask(Cause.HOST_REBOOT, "h0")
     operation = rig.ask(Cause.REDEPLOY, "web_1", destination="h2")
-    rig.tell(Approve("web_1", (rig.event_of(operation, "web").id,)))
+    rig.tell(ApprovalRequest("web_1", (rig.event_of(operation, "web").id,), ""))
     rig.tell(Complete(operation.number, failed=failed))
     left = [(each.vm, each.host) for each in rig.state.enrolments["web"].departures]
     assert left == [("web_1", "h2" if failed else "h1")]

@@ -10,7 +10,7 @@ from forewarn.core.refusals import DeclarationRefused, DeclarationRequired, Main
 from forewarn.core.stimulus import ChangeTopology, Tick
 from forewarn.core.topology import Host, Vm
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -32,7 +32,7 @@ def test_declared_work_starts_at_the_hand_back_deadline() -> None:
     number = declared(rig, "h0")
     deadline_ms = rig.now_ms + 14 * DAY_MS
     waits = rig.waits(number, "h0")
-    assert (waits.code, waits.clears_ms) == (Code.HAND_BACK, deadline_ms)
+    assert (waits.code, waits.clears_ms) == (code_of("hand-back"), deadline_ms)
     rig.now_ms = rig.due_ms(number)
     assert deadline_ms - 30 * MINUTE_MS < rig.now_ms < deadline_ms
     rig.tell(Tick())
@@ -75,7 +75,7 @@ def test_vm_that_arrives_takes_the_deadline_of_its_host() -> None:
     number = declared(rig, "empty")
     rig.tell(ChangeTopology(vms=(Vm("late", "empty", "web"),)))
     rig.make_plan(number)
-    assert rig.waits(number, "empty").code is Code.HAND_BACK
+    assert rig.waits(number, "empty").code is code_of("hand-back")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.topology import Host
 from forewarn.planning.durations import SAMPLES_MAX
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -114,7 +114,7 @@ def test_why_names_figure_and_request() -> None:
     rig.tell(words.ApplyPolicy(replace(LEARNING, windows=(night,))))
     number = rig.create("h0", "h1")
     waits = rig.waits(number, "h0")
-    assert waits.code is Code.WINDOW_TOO_SHORT
+    assert waits.code is code_of("window-too-short")
     assert waits.text.endswith(
         "; its work took at most 42 min in 50 % of 2 earlier operations of its kind on hosts with "
         "model=x; 10 min was asked"

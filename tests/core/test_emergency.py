@@ -20,7 +20,7 @@ from forewarn.core.ticket import Ticket, TicketMove, TicketState, TicketType
 from forewarn.planning.checker import check
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import Budget, Scope
-from forewarn.rules.exempt import NONE, Waiver
+from forewarn.rules.exempt import NONE
 from forewarn.rules.hand_back import Severity
 from forewarn.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig
@@ -39,9 +39,7 @@ CLOSED = {
 }
 
 
-def emergency(
-    rig: MaintenanceRig, *waived: Waiver, minutes: int | None = 20, **more: object
-) -> int:
+def emergency(rig: MaintenanceRig, *waived: str, minutes: int | None = 20, **more: object) -> int:
     """Declare an emergency on every host; return its number."""
     number = rig.create("h0", "h1", "h2", **more)  # type: ignore[arg-type]
     hand_back_s = None if minutes is None else minutes * 60
@@ -117,17 +115,17 @@ def test_emergency_keeps_notice_and_one_fault_domain_at_a_time() -> None:
 def test_waived_fault_domains_are_disturbed_together() -> None:
     """Both domains at once. Source: T-6."""
     rig = shared()
-    emergency(rig, Waiver.FAULT_DOMAIN)
+    emergency(rig, "fault-domain")
     assert rig.run() == [{"h0", "h1", "h2"}]
 
 
 def test_emergency_keeps_budgets_unless_they_are_waived() -> None:
     """Those of the policy, and of the maintenance. Source: T-6."""
     kept = shared(budgets=(Budget(Scope.FLEET, 1),))
-    emergency(kept, Waiver.FAULT_DOMAIN)
+    emergency(kept, "fault-domain")
     assert len(kept.run()) == 3
     waived = shared(budgets=(Budget(Scope.FLEET, 1),))
-    both = (Waiver.FAULT_DOMAIN, Waiver.BUDGETS)
+    both = ("fault-domain", "budgets")
     emergency(waived, *both, budgets=(Budget(Scope.FLEET, 2),))
     assert len(waived.run()) == 1
 
@@ -136,7 +134,7 @@ def test_waived_notice_lets_work_start_within_minutes() -> None:
     """Its VMs see the event, for as long as it takes to announce it. Source: T-6."""
     rig = shared()
     began_ms = rig.now_ms
-    number = emergency(rig, Waiver.NOTICE, minutes=0)
+    number = emergency(rig, "notice", minutes=0)
     rig.now_ms = rig.due_ms(number) if not rig.working(number) else rig.now_ms
     rig.tell(Tick())
     rig.show()
@@ -158,7 +156,7 @@ def test_review_stays_open_until_another_person_closes_it_with_a_text() -> None:
     """It shows the reason and what was waived. Source: T-6."""
     rig = shared()
     rig.caller = Authority("kim")
-    number = emergency(rig, Waiver.BUDGETS)
+    number = emergency(rig, "budgets")
     review = review_of(rig)
     assert (review.target, review.description) == (f"m-{number}", "coolant leak")
     assert (review.account, review.maintenance) == ("kim", number)
@@ -175,7 +173,7 @@ def test_review_stays_open_until_another_person_closes_it_with_a_text() -> None:
 def test_checker_knows_the_exemptions_of_an_emergency() -> None:
     """The same plan breaks rules without them. Source: T-6, invariant 19."""
     rig = shared(**CLOSED, budgets=(Budget(Scope.FLEET, 1),))
-    number = emergency(rig, Waiver.FAULT_DOMAIN, Waiver.BUDGETS)
+    number = emergency(rig, "fault-domain", "budgets")
     maintenance = rig.state.maintenances[number]
     task = planner_task(rig.state, maintenance, policy=rig.policy, now_ms=rig.now_ms)
     assert task.in_force is not None

@@ -20,7 +20,7 @@ from forewarn.planning.checker import check
 from forewarn.planning.plan import Plan
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Code, Judge, judges_of
+from forewarn.rules.blockers import Code, Judge, code_of, every_code
 from forewarn.rules.hand_back import Severity
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
@@ -199,33 +199,35 @@ def nothing(_: MaintenanceRig, __: int) -> None:
 
 
 SITUATIONS = {
-    Code.UNKNOWN_HOST: Situation(removes, finding="unknown-host"),
-    Code.HOST_FAILED: Situation(fails("h0"), finding="one-at-a-time"),
-    Code.HOST_BUSY: Situation(
+    code_of("unknown-host"): Situation(removes, finding="unknown-host"),
+    code_of("host-failed"): Situation(fails("h0"), finding="one-at-a-time"),
+    code_of("host-busy"): Situation(
         asks(Cause.HOST_REBOOT, "h0"), finding="one-at-a-time", once_announced=fails("h0")
     ),
-    Code.VM_BUSY: Situation(reboots_vm),
-    Code.FAULT_DOMAIN: Situation(fails("h1"), finding="fault-domain"),
-    Code.ARRIVALS: Situation(moves_in, far, "arrivals", moving_in),
-    Code.BUDGET: Situation(fails("h5"), under(budgets=(Budget(Scope.FLEET, 1),)), "budget"),
-    Code.CAPACITY: Situation(filled, roomy, "capacity", move_s=600),
-    Code.OWN_MOVES: Situation(nothing, three, hosts=("h0", "h1", "h2"), move_s=600),
-    Code.WINDOW: Situation(freezes, finding="window"),
-    Code.WINDOW_TOO_SHORT: Situation(
+    code_of("vm-busy"): Situation(reboots_vm),
+    code_of("fault-domain"): Situation(fails("h1"), finding="fault-domain"),
+    code_of("arrivals"): Situation(moves_in, far, "arrivals", moving_in),
+    code_of("budget"): Situation(fails("h5"), under(budgets=(Budget(Scope.FLEET, 1),)), "budget"),
+    code_of("capacity"): Situation(filled, roomy, "capacity", move_s=600),
+    code_of("own-moves"): Situation(nothing, three, hosts=("h0", "h1", "h2"), move_s=600),
+    code_of("window"): Situation(freezes, finding="window"),
+    code_of("window-too-short"): Situation(
         applies(windows=(Window("short", from_min=0, to_min=5),)), finding="window"
     ),
-    Code.DEADLINE: Situation(
+    code_of("deadline"): Situation(
         amended(deadline_ms=MINUTE_MS), finding="deadline", once_announced=too_late
     ),
-    Code.OWNER_REST: Situation(fails("h5"), under(owner_rest_s=3600), "owner-rest"),
-    Code.PREVIOUS_WAVE: Situation(nothing, finding="waves", hosts=("h0", "h1"), broken=overlapping),
-    Code.PAUSE: Situation(amended(rests_until_ms=DAY_MS), finding="waves"),
-    Code.NOTICE: Situation(applies(notice_s=7200), finding="notice"),
-    Code.POSTPONED: Situation(postpones, under(postpone_max_s=86_400), "earliest"),
-    Code.HAND_BACK: Situation(declared, finding="hand-back"),
-    Code.EARLIEST_START: Situation(amended(earliest_ms=DAY_MS), finding="earliest"),
-    Code.OPERATOR: Situation(loses_driver),
-    Code.PLANNING: Situation(arrives, roomy, once_announced=applies(pause_s=1), move_s=600),
+    code_of("owner-rest"): Situation(fails("h5"), under(owner_rest_s=3600), "owner-rest"),
+    code_of("previous-wave"): Situation(
+        nothing, finding="waves", hosts=("h0", "h1"), broken=overlapping
+    ),
+    code_of("pause"): Situation(amended(rests_until_ms=DAY_MS), finding="waves"),
+    code_of("notice"): Situation(applies(notice_s=7200), finding="notice"),
+    code_of("postponed"): Situation(postpones, under(postpone_max_s=86_400), "earliest"),
+    code_of("hand-back"): Situation(declared, finding="hand-back"),
+    code_of("earliest-start"): Situation(amended(earliest_ms=DAY_MS), finding="earliest"),
+    code_of("operator"): Situation(loses_driver),
+    code_of("planning"): Situation(arrives, roomy, once_announced=applies(pause_s=1), move_s=600),
 }
 """Code -> its situation."""
 
@@ -265,7 +267,10 @@ class Planned:
         """The rules that a plan breaks, by the state as it is."""
         task = self.task()
         plan = replace(
-            plan, asked=asked_of(self.rig.state, self.rig.state.maintenances[self.number])
+            plan,
+            asked=asked_of(
+                self.rig.state, self.rig.state.maintenances[self.number], self.rig.now_ms
+            ),
         )
         found = check(plan, fleet_of(task.fleet), state=task.state, policy=task.policy)
         return {each.rule for each in found}
@@ -302,7 +307,7 @@ def refused_by_admission(case: Planned, code: Code) -> bool:
     assert case.admitted() == {None}, "the host could be announced before the cause"
     case.happen()
     [found] = case.admitted()
-    later = {Code.PAUSE, Code.EARLIEST_START}
+    later = {code_of("pause"), code_of("earliest-start")}
     return found == case.rig.now_ms + DAY_MS if code in later else found is code
 
 
@@ -337,7 +342,7 @@ JUDGED: dict[Judge, Callable[[Planned, Code], bool]] = {
 }
 
 
-DECLARED = [(code, judge) for code in SITUATIONS for judge in Judge if judge in judges_of(code)]
+DECLARED = [(code, judge) for code in SITUATIONS for judge in Judge if judge in code.meaning.judges]
 
 
 @pytest.mark.parametrize(("code", "judge"), DECLARED, ids=lambda each: each.value)
@@ -349,5 +354,5 @@ def test_rule_is_judged_wherever_its_code_says(code: Code, judge: Judge) -> None
 
 def test_every_rule_has_a_situation() -> None:
     """A new code says where it is judged, and a situation shows it."""
-    rules = {code for code in Code if judges_of(code)}
+    rules = {code for code in every_code() if code.meaning.judges}
     assert rules == SITUATIONS.keys()

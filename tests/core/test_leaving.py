@@ -187,4 +187,4 @@ def test_notice_is_not_published_with_the_documents_of_who_has_left() -> None:
     vm = replace(rig.state.topology.vms["web_0"], host="h2")
     outcome = rig.tell(ChangeTopology(vms=(vm,)))
     assert rig.now(work).unnoticed
-    assert outcome.follow_up.announced == ()
+    assert outcome.announced == ()

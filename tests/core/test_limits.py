@@ -28,7 +28,6 @@ from forewarn.core.refusals import (
 from forewarn.core.step import PORTION_MAX, step
 from forewarn.core.stimulus import (
     TARGETS_MAX,
-    Approve,
     Cancel,
     ChangeTopology,
     DriverBegun,
@@ -46,6 +45,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
@@ -155,7 +155,7 @@ def test_maintenance_takes_what_is_just_within(more: dict[str, object], *, is_ta
     form = {"cause": Cause.HOST_REBOOT, "hosts": ("h0", "h1"), "duration_s": 600} | more
     asked = words.CreateMaintenance(**form)  # type: ignore[arg-type]
     if is_taken:
-        number = rig.tell(asked).operations[0]
+        number = rig.tell(asked).numbers[0]
         made = rig.maintenance(number)
         for name, given in more.items():
             assert getattr(made, name) == given
@@ -346,7 +346,7 @@ def test_coupled_deletions_start_together(*, approved: bool) -> None:
     if approved:
         for number in range(groups):
             events = [e.id for e in rig.state.events.values() if e.group == f"g{number}"]
-            rig.tell(Approve(f"v{number}", tuple(events)))
+            rig.tell(ApprovalRequest(f"v{number}", tuple(events), ""))
     else:
         rig.now_ms += 6 * MINUTE_MS
         rig.tell(Tick())
@@ -365,7 +365,7 @@ def test_group_that_is_asked_meanwhile_holds_the_rest_of_a_start() -> None:
     for number in range(count - 2):
         rig.approve(f"v{number}", first.number + number)
     last = count - 2
-    approval = Approve(f"v{last}", (rig.event_of(first.number + last, f"g{last}").id,))
+    approval = ApprovalRequest(f"v{last}", (rig.event_of(first.number + last, f"g{last}").id,), "")
     outcome = step(rig.state, approval, now_ms=rig.now_ms, terms=rig.terms())
     rig.state.keep()
     rig.replay.extend(outcome.changes.entries)
@@ -495,7 +495,7 @@ def test_host_that_is_done_is_not_announced_with_the_rest_of_its_wave() -> None:
     rig, number, _ = halfway()
     [first, *_] = rig.working(number).values()
     rig._tell(NoticeShown((first.number,)))
-    rig._tell(Approve(first.vms[0], first.events))
+    rig._tell(ApprovalRequest(first.vms[0], first.events, ""))
     rig._tell(DriverDone(first.number, 1))
     assert rig.now(first).state is OperationState.SUCCEEDED
     rig.tell(Proceed((number,)))
@@ -511,7 +511,7 @@ def test_wave_is_not_over_before_its_last_host_is_announced() -> None:
     announced = rig.working(number).values()
     rig._tell(NoticeShown(tuple(each.number for each in announced)))
     for each in announced:
-        rig._tell(Approve(each.vms[0], each.events))
+        rig._tell(ApprovalRequest(each.vms[0], each.events, ""))
     rig.tell(Reports(tuple(DriverDone(each.number, 1) for each in announced)))
     assert set(rig.working(number)) == set(left)
     assert "maintenance.wave-over" not in {entry.action for entry in rig.entries}
@@ -525,7 +525,7 @@ def test_wave_that_ends_in_a_full_step_has_its_gate_checked() -> None:
     rig.checked = False  # the phase is put by hand
     rig.state.maintenances[number] = replace(maintenance, phase=Announcing(1, rig.now_ms))
     rig._tell(NoticeShown((operation.number,)))
-    rig._tell(Approve(operation.vms[0], operation.events))
+    rig._tell(ApprovalRequest(operation.vms[0], operation.events, ""))
     rig._tell(DriverDone(operation.number, 1))
     assert rig.gates == [number]
 

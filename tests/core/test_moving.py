@@ -24,7 +24,7 @@ from forewarn.core.targets import silent_groups
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.waiting import lack_of_room
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS
@@ -110,7 +110,7 @@ def test_fleet_without_room_waits_for_capacity() -> None:
     rig = fleet(2, spare=0)
     rig.tell(ChangeTopology(vms=(Vm("big", "h1", "g1", memory_mib=1024),)))
     number = rig.start("h0", move_s=600)
-    assert rig.waits(number, "h0").code is Code.CAPACITY
+    assert rig.waits(number, "h0").code is code_of("capacity")
     assert rig.waits(number, "h0").subject == "h1"
     rig.tell(ChangeTopology(removed=(("vm", "big"),)))
     rig.run()
@@ -139,7 +139,7 @@ def test_move_is_withdrawn_where_its_vm_grows() -> None:
     assert to not in rig.working(number)["h0"].destinations
     rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["v0"], memory_mib=4096),)))
     assert not rig.working(number)
-    assert rig.waits(number, "h0").code is Code.CAPACITY
+    assert rig.waits(number, "h0").code is code_of("capacity")
 
 
 def test_vm_that_comes_late_to_a_host_is_refused() -> None:
@@ -355,7 +355,7 @@ def test_room_is_kept_for_vms_that_return() -> None:
     first, back = returning(rig)
     rig.tell(Complete(work_on(rig, "h0").number, failed=True, reason="no boot"))
     second = rig.start("h1", move_s=600)
-    assert rig.waits(second, "h1").code is Code.CAPACITY
+    assert rig.waits(second, "h1").code is code_of("capacity")
     rig.tell(words.CancelMaintenance(first))
     assert rig.now(back).state is OperationState.ANNOUNCED
 
@@ -368,7 +368,7 @@ def test_no_vm_is_admitted_to_the_room_of_one_that_returns() -> None:
     move = with_execution(work_on(rig, "h0"), placements=(("v1", "h0"),))
     lack = lack_of_room(Draft(rig.state, rig.now_ms, rig.terms()), replace(move, number=99))
     assert lack is not None
-    assert (lack.code, lack.subject) == (Code.CAPACITY, "h0")
+    assert (lack.code, lack.subject) == (code_of("capacity"), "h0")
 
 
 def test_vm_that_its_owner_brings_home_returns_no_second_time() -> None:
@@ -416,12 +416,12 @@ def test_host_that_vms_came_to_waits_for_its_next_plan() -> None:
     rig = fleet(3, spare=2)
     rig.ask(Cause.LIVE_MIGRATION, "h1", destination="h2", not_before_ms=rig.now_ms + 9 * HOUR_MS)
     number = rig.start("h2", move_s=600)
-    assert rig.waits(number).code is Code.ARRIVALS
+    assert rig.waits(number).code is code_of("arrivals")
     rig.tell(ChangeTopology(vms=(Vm("late", "h2", "g0", memory_mib=512),)))
     blocker = rig.waits(number)
-    assert (blocker.code, blocker.clears_ms) == (Code.PLANNING, rig.due_ms(number))
+    assert (blocker.code, blocker.clears_ms) == (code_of("planning"), rig.due_ms(number))
     rig.wait(blocker.clears_ms - rig.now_ms)
-    assert rig.waits(number).code is Code.ARRIVALS
+    assert rig.waits(number).code is code_of("arrivals")
 
 
 def test_moves_never_bring_a_group_together() -> None:
@@ -439,7 +439,7 @@ def test_maintenance_that_its_own_moves_would_block_does_not_start() -> None:
     rig = web(3)
     rig.tell(words.ApplyPolicy(MaintenancePolicy((Budget(Scope.GROUP, 1),))))
     number = rig.create("h0", "h1", "h2", move_s=600)
-    assert rig.waits(number).code is Code.OWN_MOVES
+    assert rig.waits(number).code is code_of("own-moves")
     refused = rig.refuses(words.StartMaintenance(number), MaintenanceImpossible)
     assert "other moves of the plan keep host h1 from being done" in str(refused)
 

@@ -5,7 +5,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.outcomes import EventOutcome, EventResult
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import Code, code_of
 from tests.core.rig import Rig, small
 
 S = OperationState
@@ -19,7 +19,7 @@ def both(rig: Rig, on_host: Cause, on_vm: Cause) -> tuple[Operation, Operation]:
 
 
 @pytest.mark.parametrize("on_host", OF_HOST)
-@pytest.mark.parametrize(("first", "code"), [(0, Code.HOST_BUSY), (1, Code.VM_BUSY)])
+@pytest.mark.parametrize(("first", "code"), [(0, code_of("host-busy")), (1, code_of("vm-busy"))])
 def test_work_on_a_host_and_work_on_its_vm_exclude_each_other(
     on_host: Cause, first: int, code: Code
 ) -> None:

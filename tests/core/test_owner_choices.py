@@ -181,6 +181,22 @@ def test_choice_may_be_changed_until_the_event_is_announced() -> None:
         choose(rig, number, HostChoice("h0", "shop", AT, start_ms + DAY_MS))
 
 
+def test_rule_gives_way_to_a_choice_made_in_the_same_moment() -> None:
+    """It replaces a choice only if the plan cannot keep it. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    before = live(rig, number).declaration
+    ruled_ms = start_ms + DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, ruled_ms, gives_way=True))
+    assert wave_of(rig, number, "h0") == start_ms, "the rule replaced the owner's choice"
+    assert live(rig, number).declaration == before
+    freeze = (start_ms - HOUR_MS, start_ms + HOUR_MS)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
+    choose(rig, number, HostChoice("h0", "shop", AT, ruled_ms, gives_way=True))
+    assert wave_of(rig, number, "h0") == ruled_ms
+
+
 def test_choice_that_a_policy_breaks_is_displaced() -> None:
     """It is marked, and no longer once the plan keeps it again. Source: T-2."""
     rig = shared()
@@ -194,6 +210,22 @@ def test_choice_that_a_policy_breaks_is_displaced() -> None:
     [choice] = rig.state.choices.values()
     assert choice.displaced_ms is None
     assert wave_of(rig, number, "h0") == start_ms
+
+
+def test_displaced_choice_disturbs_nobody_before_the_deadline() -> None:
+    """Nobody chose the time after a freeze: the host waits for its deadline. Source: T-2, T-3."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    deadline_ms = rig.now_ms + 14 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    freeze = (start_ms - HOUR_MS, start_ms + HOUR_MS)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
+    assert wave_of(rig, number, "h0") >= deadline_ms
+    rig.now_ms = start_ms + DAY_MS
+    rig.tell(Tick())
+    assert rig.working(number) == {}
+    [choice] = rig.state.choices.values()
+    assert choice.displaced_ms
 
 
 def test_choices_end_with_their_maintenance() -> None:

@@ -11,7 +11,7 @@ from forewarn.core.refusals import PlanSuperseded
 from forewarn.core.stimulus import PutOff, RequestMaintenance
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.rules.local_time import Window
 from forewarn.rules.members import ChoiceKind, ListKind, members_of
 from tests.core.maintenance import fleet
@@ -97,9 +97,9 @@ def test_announced_work_waits_for_the_plan_by_a_new_policy() -> None:
     rig.plans_made = False
     rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 1),))))
     rig.approve("web_1", second)
-    assert [each.code for each in rig.why(second)] == [Code.PLANNING]
+    assert [each.code for each in rig.why(second)] == [code_of("planning")]
     rig.make_plan(number)
-    assert [each.code for each in rig.why(second)] == [Code.BUDGET]
+    assert [each.code for each in rig.why(second)] == [code_of("budget")]
     rig.finish(first)
     assert rig.now(second).state is OperationState.RUNNING
 
@@ -158,7 +158,7 @@ def test_plan_made_while_work_was_under_way_takes_no_force_without_it() -> None:
     number = rig.start("h0", "h1")
     assert set(rig.working(number)) == {"h0"}
     lost = RequestMaintenance(cause=Cause.HOST_LOST, targets=("h3",), destination="h0")
-    [elsewhere] = rig.tell(lost).operations
+    [elsewhere] = rig.tell(lost).numbers
     rig.plans_made = False
     rig.tell(words.ApplyPolicy(MaintenancePolicy(budgets=(Budget(Scope.FLEET, 2),))))
     stale = rig.planned(number)

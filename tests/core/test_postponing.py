@@ -9,7 +9,7 @@ from forewarn.core.maintenance import MaintenanceState, postponed_hosts
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import PlanSuperseded, PostponementRefused
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from tests.core.maintenance import MaintenanceRig, fleet
 
 HOUR_MS = 3_600_000
@@ -30,7 +30,7 @@ def test_announced_host_is_withdrawn_alone() -> None:
     until_ms = rig.now_ms + 5 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice", "a release"))
     assert rig.working(number) == {"h3": before["h3"]}
-    assert rig.waits(number, "h0").code is Code.POSTPONED
+    assert rig.waits(number, "h0").code is code_of("postponed")
     assert rig.waits(number, "h0").clears_ms == until_ms
     rig.run()
     assert rig.maintenance(number).state is MaintenanceState.DONE

@@ -6,7 +6,6 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import (
-    Approve,
     Cancel,
     ChangeTopology,
     Complete,
@@ -22,6 +21,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Group, GroupKind, Vm
+from forewarn.replication.requests import ApprovalRequest
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
 
@@ -179,7 +179,7 @@ def test_history_says_who_approved_for_whom() -> None:
     )
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     event_id = rig.event_of(operation, "web").id
-    rig.tell(Approve("web_2", (event_id,)))
+    rig.tell(ApprovalRequest("web_2", (event_id,), ""))
     assert texts(rig, "event.counted") == [f"event {event_id} is approved by web_2, not yet by all"]
     rig.tell(ChangeTopology(groups=(Group("web"),)))
     why = "the group is not strict any more"

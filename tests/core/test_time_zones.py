@@ -14,7 +14,7 @@ from forewarn.core.stimulus import Recover
 from forewarn.core.why import why_host
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules import local_time
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, code_of
 from forewarn.rules.local_time import UNREADABLE, Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
@@ -92,7 +92,7 @@ def test_announced_work_is_withdrawn_where_the_time_zone_is_lost(machine: Machin
     rig.tell(Recover())
     assert not rig.working(number)
     found = blocker(rig, number)
-    assert (found.code, found.clears_ms) == (Code.WINDOW, 0)
+    assert (found.code, found.clears_ms) == (code_of("window"), 0)
     assert found.subject == f"window nights ({UNREADABLE} {SITE})"
     rig.wait(10 * MINUTE_MS)
     assert not rig.state.operations

@@ -45,6 +45,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Health
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 from tests.core.rig import MINUTE_MS, small
 
@@ -107,7 +108,7 @@ def test_repair_ends_the_failure() -> None:
     rig = small()
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
     other = rig.ask(Cause.REBOOT, "web_0")
-    assert rig.tell(Repair("h0")).operations == (failure.number,)
+    assert rig.tell(Repair("h0")).numbers == (failure.number,)
     assert rig.now(failure).state is S.SUCCEEDED
     assert rig.aborted == [failure.number]
     assert rig.now(other).state is S.ANNOUNCED
@@ -261,7 +262,7 @@ def test_abort_the_driver_never_took_is_told_to_people() -> None:
     rig.tell(Repair("h2"), DriverAborted(failure.number, "its board is dark"))
     assert rig.entries[-1].action == "operation.abort-failed"
     assert rig.entries[-1].text.endswith("op-1 has ended: its board is dark")
-    assert not rig.tell(Recover()).follow_up.abort
+    assert not rig.tell(Recover()).abort
 
 
 def test_end_by_the_driver_owes_no_abort() -> None:
@@ -270,7 +271,7 @@ def test_end_by_the_driver_owes_no_abort() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h2")
     rig.finish(operation)
     assert not rig.tell(DriverAborted(operation.number)).changes
-    assert not rig.tell(Recover()).follow_up.abort
+    assert not rig.tell(Recover()).abort
 
 
 def test_reports_of_another_attempt_mean_nothing() -> None:
@@ -384,7 +385,7 @@ def test_repair_answers_with_what_it_has_withdrawn() -> None:
     """Who repairs a host is told which work is over by that. Source: N-2, G-3."""
     rig = small()
     foreseen = rig.ask(Cause.HARDWARE_DEGRADED, "h2")
-    assert rig.tell(Repair("h2")).operations == (foreseen.number,)
+    assert rig.tell(Repair("h2")).numbers == (foreseen.number,)
     assert rig.now(foreseen).state is OperationState.CANCELLED
 
 
@@ -517,7 +518,7 @@ def test_vm_goes_where_the_driver_has_said_or_else_where_it_was_asked() -> None:
 def test_every_stimulus_has_a_handler() -> None:
     """What can happen is handled: the table of handlers has an entry for each stimulus."""
     apart = {stimuli.CoreStimulus, stimuli.Reports, stimuli.Confirmed}
-    assert _kinds(stimuli, stimuli.CoreStimulus) - apart == set(_HANDLERS)
+    assert _kinds(stimuli, stimuli.CoreStimulus) - apart == set(_HANDLERS) - {ApprovalRequest}
     of_access = _kinds(access_stimuli, access_stimuli.AccessStimulus)
     assert of_access - {access_stimuli.AccessStimulus} == set(access_reducer._HANDLERS)
 

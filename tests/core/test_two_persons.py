@@ -137,7 +137,7 @@ def test_work_of_many_days_for_one_moment_counts_together() -> None:
     first, second = (
         dataclasses.replace(reboot(host), not_before_ms=start_ms) for host in ("h0", "h1")
     )
-    number = fleet.tell(first).operations[0]
+    number = fleet.tell(first).numbers[0]
     fleet.wait(2 * DAY_MS)
     fleet.refuses(second, ConfirmationNeeded)
     fleet.tell(stimuli.Cancel(number), second)  # what never started does not count

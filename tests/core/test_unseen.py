@@ -8,7 +8,6 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
     Acknowledge,
     ApplyPolicy,
-    Approve,
     GroupsPolled,
     NoticeShown,
     NotShown,
@@ -16,7 +15,8 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Topology
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.replication.requests import ApprovalRequest
+from forewarn.rules.blockers import Blocker, code_of
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState
@@ -42,7 +42,11 @@ def test_work_whose_vms_cannot_be_shown_it_waits() -> None:
     rig.wait(60 * MINUTE_MS)
     assert rig.now(1).state is S.ANNOUNCED
     blocker = first_blocker(rig)
-    assert (blocker.code, blocker.subject, blocker.clears_ms) == (Code.UNSEEN, "db_0, web_0", 0)
+    assert (blocker.code, blocker.subject, blocker.clears_ms) == (
+        code_of("unseen"),
+        "db_0, web_0",
+        0,
+    )
     assert "op-1 waits for the node, or for an approval" in blocker.text
     [entry] = [each for each in rig.entries if each.action == "operation.not-shown"]
     assert entry.text.endswith("vm db_0, web_0 may not know of it, and it waits for them")
@@ -67,7 +71,7 @@ def test_notice_counts_in_full_from_when_the_vms_are_shown_it() -> None:
     operation = rig.now(1)
     assert operation.not_before_ms == rig.now_ms + 15 * MINUTE_MS
     assert (operation.notice.shown_ms, operation.unseen_vms) == (rig.now_ms, ())
-    assert first_blocker(rig).code is Code.APPROVAL
+    assert first_blocker(rig).code is code_of("approval")
 
 
 @pytest.mark.parametrize("cause", [Cause.HOST_UPDATE, Cause.EVICTION])
@@ -103,7 +107,7 @@ def test_policy_that_no_longer_waits_gives_the_notice_from_then_on() -> None:
 def test_takeover_keeps_the_names_of_unseen_vms() -> None:
     """Another process publishes it again, and `why` names the VMs at once. Source: H-7, L-7."""
     rig = unseen()
-    assert rig.tell(Recover()).follow_up.announced == (1,)
+    assert rig.tell(Recover()).announced == (1,)
     assert first_blocker(rig).subject == "db_0, web_0"
 
 
@@ -165,5 +169,5 @@ def test_group_that_approves_knows_of_the_work() -> None:
     rig.show()
     for event_id in operation.events:
         event = rig.state.events[event_id]
-        rig.tell(Approve(event.resources[0], (event_id,)))
+        rig.tell(ApprovalRequest(event.resources[0], (event_id,), ""))
     assert (rig.now(1).state, rig.now(1).unseen_vms) == (S.RUNNING, ())

@@ -19,7 +19,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.ticket import TicketMove, TicketState
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS, Rig
 from tests.core.test_windows import tickets
@@ -93,7 +93,7 @@ def test_why_names_the_gate_and_not_the_driver() -> None:
     """While it is checked, and after it has failed. Source: T-7, F-4."""
     rig, operation = worked_on()
     [checked] = rig.why(operation)
-    assert checked.code is Code.GATE
+    assert checked.code is code_of("gate")
     assert checked.text == "its work is done; gate burn-in validates h0"
     rig.tell(HostRejected(operation.number, 1, "no link"))
     [stuck] = rig.why(operation)

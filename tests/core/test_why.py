@@ -26,7 +26,7 @@ from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.core.why import blocker_of, why, why_host, why_maintenance, why_wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, Code, code_of
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
@@ -52,10 +52,12 @@ def test_announced_work_waits_for_approval_or_its_time() -> None:
     text = f"op-1 of h2: group far has not approved event {event_id}"
     until_ms = operation.not_before_ms
     since_ms = START_MS + MINUTE_MS
-    assert blocker(rig, 1) == Blocker(Code.APPROVAL, "far", since_ms, until_ms, text)
+    assert blocker(rig, 1) == Blocker(code_of("approval"), "far", since_ms, until_ms, text)
     later = rig.ask(Cause.DELETION, "db_0", not_before_ms=rig.now_ms + HOUR_MS)
     text = "op-2 of db_0: its NotBefore is not reached"
-    assert blocker(rig, 2) == Blocker(Code.TIME, "op-2", rig.now_ms, later.not_before_ms, text)
+    assert blocker(rig, 2) == Blocker(
+        code_of("time"), "op-2", rig.now_ms, later.not_before_ms, text
+    )
 
 
 def test_clock_put_back_makes_a_new_plan_once() -> None:
@@ -106,7 +108,7 @@ def test_approved_work_waits_for_its_earliest_start() -> None:
     rig.now_ms = rests_until_ms - 1
     rig.approve(f"web_{operation.host[1:]}", operation)
     text = f"{operation.id} of {operation.host}: its earliest start is not reached"
-    expected = Blocker(Code.TIME, operation.id, rig.now_ms, rests_until_ms, text)
+    expected = Blocker(code_of("time"), operation.id, rig.now_ms, rests_until_ms, text)
     assert blocker(rig, operation.number) == expected
     rig.now_ms = rests_until_ms
     rig.tell(Tick())
@@ -143,7 +145,7 @@ def test_coupled_work_names_who_must_approve() -> None:
     first = rig.ask(Cause.DELETION, "v0", "v1", "v2")
     rig.approve("v0", first)
     text = "op-1 of v0: the same request's op-2, op-3 is not approved"
-    expected = Blocker(Code.COUPLED, "op-2, op-3", START_MS, first.not_before_ms, text)
+    expected = Blocker(code_of("coupled"), "op-2, op-3", START_MS, first.not_before_ms, text)
     assert blocker(rig, 1) == expected
 
 
@@ -153,7 +155,7 @@ def test_work_waits_for_other_work_by_name() -> None:
     rig.ask(Cause.HOST_REBOOT, "h2")
     rig.ask(Cause.HOST_REBOOT, "h2", queue=True)
     text = "op-2 of h2: op-1 is already announced on host h2"
-    assert blocker(rig, 2) == Blocker(Code.HOST_BUSY, "op-1", START_MS, text=text)
+    assert blocker(rig, 2) == Blocker(code_of("host-busy"), "op-1", START_MS, text=text)
     rig.approve("far_0", 1)
     text = "op-2 of h2: op-1 is already running on host h2"
     assert blocker(rig, 2).text == text
@@ -171,7 +173,7 @@ def test_running_work_waits_for_its_driver() -> None:
     rig.ask(Cause.HOST_UPDATE, "h2", duration_s=120)
     due_ms = START_MS + 120_000
     text = "op-1 of h2: the driver has not begun to work on h2"
-    assert blocker(rig, 1) == Blocker(Code.DRIVER, "h2", START_MS, due_ms, text)
+    assert blocker(rig, 1) == Blocker(code_of("driver"), "h2", START_MS, due_ms, text)
     rig.tell(DriverBegun(1, 1))
     assert blocker(rig, 1).text == "op-1 of h2: the driver works on h2"
     rig.tell(DriverProgressed(1, 1, "copying", 40))
@@ -202,7 +204,7 @@ def test_running_work_waits_for_whom_its_driver_says() -> None:
     assert waiting.text == "somebody must push a button; it takes longer than it should"
     rig.tell(DriverFailed(1, 1, "no power"))
     text = "op-1 of h2: the driver failed: no power; retry, complete or fail it"
-    assert blocker(rig, 1) == Blocker(Code.OPERATOR, "h2", START_MS, text=text)
+    assert blocker(rig, 1) == Blocker(code_of("operator"), "h2", START_MS, text=text)
 
 
 def of_wave(rig: MaintenanceRig, number: int, wave: int) -> Blocker | None:
@@ -219,8 +221,8 @@ def test_wave_waits_for_the_one_before_it() -> None:
     assert first is not None
     assert second is not None
     assert first == rig.waits(number)
-    assert (first.code, first.subject) == (Code.APPROVAL, "web")
-    assert (second.code, second.subject) == (Code.PREVIOUS_WAVE, "wave 1")
+    assert (first.code, first.subject) == (code_of("approval"), "web")
+    assert (second.code, second.subject) == (code_of("previous-wave"), "wave 1")
     shown_ms = rig.state.plans[rig.maintenance(number).plan].waves[1].shown_ms
     assert second.clears_ms == shown_ms
     assert second.text == "wave 2 waits for wave 1 to end"
@@ -228,7 +230,7 @@ def test_wave_waits_for_the_one_before_it() -> None:
     assert of_wave(rig, number, 9) is None
     rig.tell(words.PauseMaintenance(number, "a game is on"))
     halted = f"resume m-{number}, which is paused (a game is on)"
-    expected = Blocker(Code.OPERATOR, halted, rig.now_ms)
+    expected = Blocker(code_of("operator"), halted, rig.now_ms)
     assert of_wave(rig, number, 1) == of_wave(rig, number, 2) == expected
     assert rig.waits(number) == rig.waits(number, "h0") == expected
     rig.tell(words.CancelMaintenance(number))
@@ -254,10 +256,10 @@ def test_wave_planned_beside_a_running_one_names_its_own_wait(
     [second, *_] = rig.state.plans[rig.maintenance(number).plan].waves
     waiting = of_wave(rig, number, second.number)
     assert waiting is not None
-    expected = (Code.WINDOW, "a freeze") if closed else (Code.PREVIOUS_WAVE, "wave 1")
+    expected = (code_of("window"), "a freeze") if closed else (code_of("previous-wave"), "wave 1")
     assert (waiting.code, waiting.subject) == expected
     assert rig.waits(number, second.hosts[0]) == waiting
-    assert rig.waits(number).code is Code.DRIVER
+    assert rig.waits(number).code is code_of("driver")
 
 
 def test_next_wave_waits_for_the_gate_of_the_last() -> None:
@@ -267,18 +269,18 @@ def test_next_wave_waits_for_the_gate_of_the_last() -> None:
     rig.approve("web_0", rig.working(number)["h0"])
     rig.finish(rig.working(number)["h0"])
     for waiting in (rig.waits(number), of_wave(rig, number, 2), rig.waits(number, "h1")):
-        assert waiting == Blocker(Code.GATE, "errors", rig.now_ms)
+        assert waiting == Blocker(code_of("gate"), "errors", rig.now_ms)
 
 
 def test_maintenance_that_stands_still_names_its_operator() -> None:
     """A draft is to be started, what was stopped to be looked at; since when is said. F-4."""
     rig = fleet()
     number = rig.create("h0")
-    assert rig.waits(number) == Blocker(Code.OPERATOR, f"start m-{number}", START_MS)
+    assert rig.waits(number) == Blocker(code_of("operator"), f"start m-{number}", START_MS)
     rig.wait(MINUTE_MS)
     rig.tell(words.StartMaintenance(number), words.GateFailed(number, "errors"))
     subject = f"look at m-{number}, which is stopped, and resume it (errors)"
-    assert rig.waits(number) == Blocker(Code.OPERATOR, subject, rig.now_ms)
+    assert rig.waits(number) == Blocker(code_of("operator"), subject, rig.now_ms)
 
 
 def test_host_says_what_it_waits_for_before_its_wave() -> None:
@@ -287,21 +289,23 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
     rig.plans_made = False
     number = rig.start("h0", "h1", "h2", "h4")
     moved_ms = rig.now_ms
-    planning = Blocker(Code.PLANNING, f"m-{number}", moved_ms)
+    planning = Blocker(code_of("planning"), f"m-{number}", moved_ms)
     assert rig.waits(number, "h0") == planning
     rig.make_plan(number)
     rig.plans_made = True
     until_ms = rig.now_ms + 5 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h2",), until_ms, "alice"))
     text = "host h2 is postponed at the request of alice"
-    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms, text)
+    assert rig.waits(number, "h2") == Blocker(
+        code_of("postponed"), "alice", moved_ms, until_ms, text
+    )
     rig.ask(Cause.HARDWARE_FAILURE, "h1")
     text = "host h1 has failed; repair it first, then it is planned again"
-    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms, text=text)
+    assert rig.waits(number, "h1") == Blocker(code_of("host-failed"), "h1", moved_ms, text=text)
     gone = ChangeTopology(removed=(("vm", "web_4"), ("host", "h4")))
     rig.tell(gone)
     text = "host h4 is not in the fleet"
-    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms, text=text)
+    assert rig.waits(number, "h4") == Blocker(code_of("unknown-host"), "h4", moved_ms, text=text)
     rig.tell(Repair("h1"))
     rig.run(limit=2)
     draft = Draft(rig.state, rig.now_ms, rig.terms())
@@ -313,12 +317,12 @@ def test_host_says_what_it_waits_for_before_its_wave() -> None:
 @pytest.mark.parametrize(
     ("spoil", "code", "subject"),
     [
-        ("fail", Code.HOST_FAILED, "h0"),
-        ("remove", Code.UNKNOWN_HOST, "h0"),
-        ("busy", Code.HOST_BUSY, "op-2"),
-        ("beside", Code.FAULT_DOMAIN, "op-2"),
-        ("limit", Code.BUDGET, "operations of the service"),
-        ("budget", Code.BUDGET, "fleet"),
+        ("fail", code_of("host-failed"), "h0"),
+        ("remove", code_of("unknown-host"), "h0"),
+        ("busy", code_of("host-busy"), "op-2"),
+        ("beside", code_of("fault-domain"), "op-2"),
+        ("limit", code_of("budget"), "operations of the service"),
+        ("budget", code_of("budget"), "fleet"),
     ],
 )
 def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> None:
@@ -370,7 +374,7 @@ def test_owner_rests_until_a_time_that_is_said() -> None:
     ended_ms = rig.now_ms
     rig.wait(MINUTE_MS)
     assert not rig.working(number)
-    expected = (Code.OWNER_REST, "anna", due_ms, ended_ms + HOUR_MS)
+    expected = (code_of("owner-rest"), "anna", due_ms, ended_ms + HOUR_MS)
     found = rig.waits(number)
     assert (found.code, found.subject, found.since_ms, found.clears_ms) == expected
 
@@ -381,7 +385,7 @@ def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
     number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
     until_ms = START_MS + DAY_MS + 12 * HOUR_MS
     rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
-    assert rig.waits(number).code is Code.POSTPONED
+    assert rig.waits(number).code is code_of("postponed")
     assert rig.waits(number).subject == "alice"
     assert rig.run() == [{"h0"}]
     [operation] = rig.operations.values()
@@ -515,7 +519,7 @@ def test_removed_host_is_named_as_removed() -> None:
     failure = rig.ask(Cause.HARDWARE_FAILURE, "old")
     rig.tell(words.Complete(failure.number, failed=True))
     number = rig.start("old")
-    assert rig.waits(number).code is Code.HOST_FAILED
+    assert rig.waits(number).code is code_of("host-failed")
     rig.tell(ChangeTopology(removed=(("host", "old"),)))
     assert rig.waits(number).text == "host old is not in the fleet"
 

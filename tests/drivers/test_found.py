@@ -3,7 +3,8 @@
 import pytest
 
 from forewarn.core.naming import TEXT_LENGTH_MAX
-from forewarn.drivers.found import DiscoveryInvalid, DriverSource, Found, difference
+from forewarn.drivers.found import Found, difference
+from forewarn.drivers.sources import DiscoveryInvalid, DriverSource
 
 HOST = {"fault_domain": 0, "update_domain": 0}
 

@@ -12,12 +12,8 @@ from forewarn.access.roles import Role
 from forewarn.protocol.documents import Document
 from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    EnableRequest,
-    RequestAnswer,
-)
+from forewarn.replication.messages import DocumentChange
+from forewarn.replication.requests import ApprovalRequest, EnableRequest, RequestAnswer
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane

@@ -61,6 +61,22 @@ def test_running_service_stops_deciding_and_shows_what_it_showed(url: str) -> No
         assert live.document("db-0") == shown
 
 
+def test_approval_that_is_repeated_after_an_outage_is_503(url: str) -> None:
+    """Its answer needs no commit, which would show that the store lacks the first one. H-10."""
+    with serving(url) as live:
+        live.fleet(**FLEET)
+        live.enable("web-0", "db-0")
+        before = Snapshot(url)
+        live.post("/v1/operations", cause="host-reboot", targets=["h1"])
+        live.settle()
+        [event] = live.document("db-0")["Events"]
+        approval = {"StartRequests": [{"EventId": event["EventId"]}]}
+        assert vm_asks(live, "db-0", approval).status == 200
+        before.put_back()
+        live.daemon.compare_newest_commit()
+        assert vm_asks(live, "db-0", approval).status == 503
+
+
 def test_service_on_an_older_copy_shows_nothing_old(url: str, tmp_path: Path) -> None:
     """Its file is ahead: VMs get 503 and keep what they have, until a restore. H-10, U-2."""
     file = str(tmp_path / "last-commit")

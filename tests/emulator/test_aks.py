@@ -8,6 +8,9 @@ import pytest
 
 from forewarn.cli.main import main
 from forewarn.emulator.scenario_files import find_scenario, unlisted
+from tests.agent.agents import Agent
+from tests.agent.programs import running
+from tests.agent.test_node_events import Relay
 from tests.emulator.conftest import Stage
 from tests.kubernetes.small_cluster import Cluster, Form, served
 
@@ -128,6 +131,21 @@ def test_cordon_of_another_person_stays(aks: AksStage) -> None:
     aks.stage.advance("1h")
     assert main(aks.words) == 0
     assert aks.cluster.node(aks.vm)["spec"]["unschedulable"] is True
+
+
+def test_agent_prepares_for_what_aks_reports(stage: Stage, tmp_path: Path) -> None:
+    """The emulator plays AKS, and the agent needs no metadata service. Source: K-5, K-6."""
+    cluster = Cluster()
+    with served(cluster) as url:
+        aks = AksStage(stage, cluster, url, tmp_path)
+        relay = Relay(tmp_path, url, node=aks.vm)
+        agent = Agent(tmp_path, relay.endpoint, then="hold")
+        with running(*relay.command, log=relay.log), agent:
+            aks.stage.run("aks-auto-drain")
+            aks.after("0s")
+            agent.until_acts("prepare")
+            aks.after("30m")
+            agent.until_acts("prepare", "recover")
 
 
 def test_scenarios_of_aks_are_not_listed(stage: Stage) -> None:

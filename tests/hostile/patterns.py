@@ -16,9 +16,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import forewarn
+from tools.product import files, module_of
 
-PRODUCT = Path(forewarn.__file__).parent
 FUNCTIONS = frozenset(
     ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
 )
@@ -60,14 +59,14 @@ def uses() -> list[Use]:
 @cache
 def _trees() -> dict[Path, ast.Module]:
     """Return the syntax trees of all modules."""
-    texts = {path: path.read_text("utf-8") for path in sorted(PRODUCT.rglob("*.py"))}
+    texts = {path: path.read_text("utf-8") for path in files()}
     return {path: ast.parse(text) for path, text in texts.items()}
 
 
 def hidden_imports() -> list[str]:
     """Return imports by which a pattern could escape `uses`."""
     return [
-        f"{path.relative_to(PRODUCT)}: {ast.unparse(node)}"
+        f"{module_of(path)}: {ast.unparse(node)}"
         for path, tree in _trees().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.ImportFrom) and node.module in {"re", "regex", "fnmatch"})
@@ -100,8 +99,7 @@ class _Module:
 
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self.tree = tree
-        parts = path.relative_to(PRODUCT).with_suffix("").parts
-        self._name = ".".join(("forewarn", *parts)).removesuffix(".__init__")
+        self._name = module_of(path)
         self._outer = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }

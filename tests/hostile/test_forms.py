@@ -1,15 +1,12 @@
 """Every value type of every form and query needs time in proportion to the value."""
 
 import gc
-import importlib
 import json
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
-import forewarn
 from forewarn.api.file_process import POLICY_FILE, TOPOLOGY_FILE, read_file
 from forewarn.api.topology_file import JSON, TOML, YAML
 from forewarn.validation.fields import ValueType
@@ -17,6 +14,7 @@ from forewarn.validation.forms import Field, Form, ListOf, Named, OneOrMore
 from forewarn.validation.json_reader import read_json
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.texts import texts
+from tools.product import modules
 
 pytestmark = pytest.mark.slow
 
@@ -68,10 +66,10 @@ BODIES: dict[str, Callable[[int], str]] = {
 
 def kinds() -> dict[str, ValueType]:
     """Return every value type of a form, a query or the settings, by its first place."""
-    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    product = [*modules()]
+    assert product
     found: dict[str, ValueType] = {}
+    gc.unfreeze()  # what is frozen is not among the objects below
     for each in gc.get_objects():
         if type(each) is Field:
             found.setdefault(f"{type(each.kind).__name__} {each.name}", each.kind)

@@ -4,19 +4,17 @@ They are found by the types of their parameters.
 """
 
 import contextlib
-import importlib
 import inspect
 import io
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-import forewarn
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.texts import texts
+from tools.product import modules
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +43,7 @@ ACTING = {
     "forewarn.agent.operator_requests": "removes files",
     "forewarn.agent.startup": "starts processes",
     "forewarn.agent.undo_commands": "changes the user",
-    "forewarn.drivers.libvirt.connection": "opens connections; the library keeps the last error",
+    "forewarn_libvirt.connection": "opens connections; the library keeps the last error",
     "forewarn.emulator.attested_documents": "makes keys",
     "forewarn.azure.certificate": "makes keys",
     "forewarn.api.listener": "opens sockets",
@@ -60,11 +58,11 @@ ACTING = {
 
 def functions() -> Iterator[Callable[..., object]]:
     """Yield every function of the product with a text as argument, in each of its places."""
-    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn."):
-        if module.name in ACTING or module.name.endswith("__main__"):
+    for module in modules():
+        if module.__name__ in ACTING:
             continue
-        for each in vars(importlib.import_module(module.name)).values():
-            if inspect.isfunction(each) and each.__module__ == module.name:
+        for each in vars(module).values():
+            if inspect.isfunction(each) and each.__module__ == module.__name__:
                 yield each
 
 
@@ -138,7 +136,8 @@ def test_functions_are_found() -> None:
         assert f"forewarn.{name}-0" in FOUND
     files = {
         *("settings_loader.read_settings_file-0", "agent.config.read_config-1"),
-        *("agent.sdk.discovery._lines-1", "drivers.libvirt.config.read_config-0"),
+        "agent.sdk.discovery._lines-1",
     }
     assert {f"forewarn.{name}" for name in files} <= FOUND.keys()
+    assert "forewarn_libvirt.config.read_config-0" in FOUND
     assert len(FOUND) > 300

@@ -38,7 +38,7 @@ MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
 }
 """The patterns of modules whose patterns are made of values that exist only later."""
 
-FNMATCH = ["outbox/delivery.py: from fnmatch import fnmatchcase"]
+FNMATCH = ["forewarn.outbox.delivery: from fnmatch import fnmatchcase"]
 """Shell patterns of the settings, applied to names of our own actions."""
 
 USES = [each for each in uses() if each.pattern is not None]

@@ -8,7 +8,7 @@ import http.server
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -60,6 +60,10 @@ class Cluster:
         self.lists: list[str] = []
         #: Whether every request is hung up on.
         self.away = False
+        #: What each write waits for before it is carried out.
+        self.before_write: Callable[[], object] = bool
+        #: Whether the next page of a list is from a version that is no longer known.
+        self.compacts = False
         self._version = 0
         self.lock = threading.Condition(threading.RLock())
         for name in ("h1", "h2"):
@@ -109,13 +113,14 @@ class Cluster:
             self.closed = close
             self.lock.notify_all()
 
-    def changes_of(self, path: str, version: int) -> Iterator[Form]:
-        """Go through the changes of a list; a bookmark ends each look."""
+    def changes_of(self, path: str, version: int, name: str = "") -> Iterator[Form]:
+        """Go through the changes of a list, or of one object; a bookmark ends each look."""
         with self.lock:
             cuts = self.cuts
             self.watches.append((path, version))
             while cuts == self.cuts and not self.closed:
                 now = [each for each in self.log if each[0] > version and _is_in(path, each[1])]
+                now = [each for each in now if name in ("", each[1].rpartition("/")[2])]
                 for number, _, kind, form in now:
                     yield {"type": kind, "object": {**form, "metadata": dict(form["metadata"])}}
                     version = number
@@ -177,6 +182,9 @@ class Cluster:
         node = query.get("fieldSelector", ["="])[0].partition("=")[2]
         found = [each for each in found if not node or each["spec"].get("nodeName") == node]
         start = int(query.get("continue", ["0"])[0])
+        if start and self.compacts:
+            self.compacts = False
+            return refusal(410, "The provided continue parameter is too old")
         more = str(start + 2) if start + 2 < len(found) else ""
         meta = {"continue": more, "resourceVersion": str(self._version)}
         return 200, {"items": found[start : start + 2], "metadata": meta}
@@ -310,6 +318,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "watch" in query and not self.cluster.faults:
             self._stream(query)
             return
+        if self.command == "PATCH":
+            self.cluster.before_write()
         with self.cluster.lock:
             if self.headers["authorization"] != f"Bearer {self.cluster.token}":
                 status, said = refusal(401, "Unauthorized")
@@ -325,6 +335,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = json.dumps(said).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(answer)))
+        if status == 429:
+            self.send_header("retry-after", "0")
         self.end_headers()
         self.wfile.write(answer)
 
@@ -337,7 +349,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         with contextlib.suppress(OSError):
-            for change in self.cluster.changes_of(urlsplit(self.path).path, version):
+            field = query.get("fieldSelector", [""])[0].removeprefix("metadata.name=")
+            for change in self.cluster.changes_of(urlsplit(self.path).path, version, field):
                 self.wfile.write(json.dumps(change).encode() + b"\n")
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server's

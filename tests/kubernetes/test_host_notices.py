@@ -12,15 +12,15 @@ from forewarn.cli.main import main
 from forewarn.cli.node_notices import NodeMarker
 from forewarn.drivers.kubernetes import discovery
 from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.host_notices import HostNotices, notices_of
+from forewarn.drivers.kubernetes.host_notices import WRITERS_MAX, HostNotices, notices_of
 from forewarn.drivers.kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
-from forewarn.kubernetes.node_notices import VALID_MS
+from forewarn.kubernetes.node_notices import VALID_MS, NoticePlan
 from tests.agent.test_kubernetes_rights import right_of, rights_in
 from tests.api.live import NOW_MS, Live
 from tests.clock import VirtualClock
 from tests.kubernetes.real_cluster import MANIFEST
 from tests.kubernetes.small_cluster import Cluster, served
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 NODES = "/api/v1/nodes"
 MARKS = "forewarn.io/"
@@ -223,3 +223,55 @@ def test_following_ends_when_asked(config: KubernetesConfig) -> None:
     ended.set()
     notices = HostNotices(config, "a", VirtualClock(NOW_MS))
     assert NodeMarker(Ops([]), notices).follow(ended) == 0  # type: ignore[arg-type]
+
+
+def many(cluster: Cluster, count: int) -> list[dict[str, Any]]:
+    """Have more nodes, each with announced work; return the work."""
+    names = [f"n{number}" for number in range(count)]
+    for name in names:
+        cluster.put(f"{NODES}/{name}", status={"conditions": []})
+    return [operation(name) for name in names]
+
+
+def test_nodes_are_written_several_at_a_time(cluster: Cluster, config: KubernetesConfig) -> None:
+    """As many as there are writers, and no more. Source: K-1."""
+    together, lock = threading.Barrier(WRITERS_MAX), threading.Lock()
+    running = [0, 0]
+
+    def meet() -> None:
+        with lock:
+            running[0] += 1
+            running[1] = max(running)
+        together.wait(LIMIT_S)
+        with lock:
+            running[0] -= 1
+
+    live = many(cluster, 2 * WRITERS_MAX)
+    cluster.before_write = meet
+    notices = HostNotices(config, "k", VirtualClock(NOW_MS))
+    names = [each["host"] for each in live]
+    written = notices._write_all(names, notices_of(live))
+    assert all(plan.patch for _, plan in written if isinstance(plan, NoticePlan))
+    assert (len(written), running[1]) == (2 * WRITERS_MAX, WRITERS_MAX)
+
+
+def test_busy_api_server_is_asked_again(cluster: Cluster, config: KubernetesConfig) -> None:
+    """What API Priority and Fairness rejects is written in the same turn. Source: K-1."""
+    live, left = many(cluster, 4), [(429, "too many requests")] * 6
+
+    def reject() -> None:
+        if left:
+            cluster.faults.append(left.pop())
+
+    cluster.before_write = reject
+    changed, problems = HostNotices(config, "k", VirtualClock(NOW_MS)).turn(live)
+    assert (len(changed), problems, left, cluster.faults) == (4, [], [], [])
+
+
+def test_list_begins_again_after_a_compaction(cluster: Cluster, config: KubernetesConfig) -> None:
+    """A page of an old version is no reason to miss a node, or to take one twice. Source: K-1."""
+    live = many(cluster, 5)
+    cluster.compacts = True
+    changed, problems = HostNotices(config, "k", VirtualClock(NOW_MS)).turn(live)
+    assert (sorted(changed), problems) == ([f"n{number}" for number in range(5)], [])
+    assert cluster.lists.count(NODES) == 2

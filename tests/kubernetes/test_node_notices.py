@@ -12,7 +12,6 @@ from forewarn.kubernetes.node_notices import (
     plan_notice,
 )
 from forewarn.protocol.timestamps import parse
-from forewarn.values import replace
 from tests.kubernetes.small_cluster import with_conditions
 
 NOW_MS = parse("2026-11-29T01:00:00Z")
@@ -83,7 +82,7 @@ def test_same_notice_is_not_written_again() -> None:
 def test_transition_keeps_when_a_condition_became_true() -> None:
     """A new message does not change when a condition became true."""
     before = write(node(), NOTICE)
-    later = replace(NOTICE, facts=frozenset({"planned", "draining"}), not_before_ms=NOW_MS + 1000)
+    later = NOTICE._replace(facts=frozenset({"planned", "draining"}), not_before_ms=NOW_MS + 1000)
     after = write(before, later, now_ms=NOW_MS + 60_000)
     since = {c["type"]: c["lastTransitionTime"] for c in after["status"]["conditions"]}
     assert since == {
@@ -120,14 +119,14 @@ def test_readers_of_other_projects_find_their_types() -> None:
         "VMEventScheduled": "aks-event",
         "PreemptionScheduled": "aks-preemption",
     }
-    preempt = replace(NOTICE, event_type="Preempt", facts=frozenset({"planned"}))
+    preempt = NOTICE._replace(event_type="Preempt", facts=frozenset({"planned"}))
     after = write(node(), preempt, types=types)
     said = {c["type"]: (c["reason"], c["message"]) for c in after["status"]["conditions"]}
     form = "Preempt Scheduled: Sun, 29 Nov 2026 01:15:00 GMT. EventId: E1"
     assert said["VMEventScheduled"] == ("VMEventScheduled", form)
     assert said["PreemptionScheduled"] == ("SpotEvictionIncoming", form)
     assert "NebiusMaintenanceScheduled" in said
-    started = replace(NOTICE, status="Started", facts=frozenset({"in-progress"}))
+    started = NOTICE._replace(status="Started", facts=frozenset({"in-progress"}))
     assert true_types(write(after, started, types=types)) == [
         "NebiusMaintenanceScheduled",
         "VMEventScheduled",
@@ -149,7 +148,7 @@ def test_notice_of_another_writer_is_left_until_it_expires() -> None:
 
 def test_notice_of_a_long_event_is_extended() -> None:
     """An event may take longer than expected; a valid notice never expires under it."""
-    started = replace(NOTICE, not_before_ms=None, facts=frozenset({"in-progress"}))
+    started = NOTICE._replace(not_before_ms=None, facts=frozenset({"in-progress"}))
     form, writes = node(), 0
     for minute in range(300):
         now_ms = NOW_MS + minute * 60_000
@@ -162,7 +161,7 @@ def test_notice_of_a_long_event_is_extended() -> None:
 
 def test_uncordoned_node_is_not_drained() -> None:
     """New pods may have come. Source: K-3."""
-    drained = replace(NOTICE, facts=frozenset({"planned", "drained"}))
+    drained = NOTICE._replace(facts=frozenset({"planned", "drained"}))
     cordoned = node()
     cordoned["spec"] = {"unschedulable": True}
     assert "Drained" in true_types(write(cordoned, drained))
@@ -172,7 +171,7 @@ def test_uncordoned_node_is_not_drained() -> None:
 
 def test_text_of_an_event_is_shortened_to_one_line() -> None:
     """What a service sends as a type or an id cannot break a message."""
-    odd = replace(NOTICE, event_type="Reb\noot", event_id="x" * 10_000)
+    odd = NOTICE._replace(event_type="Reb\noot", event_id="x" * 10_000)
     after = write(node(), odd)
     (condition,) = after["status"]["conditions"]
     assert "\n" not in condition["message"]

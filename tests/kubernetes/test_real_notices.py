@@ -243,6 +243,13 @@ def test_tenant_chooses_a_start_of_declared_work(tenants: Tenants) -> None:
     tenants.live.settle()
     tenants.turn()
     assert tenants.notice()["status"]["state"] == "open"
+    assert tenants.notice()["status"]["hosts"][0]["openings"][0]["start"]
+    for wish in ({"vm": "w1"}, {"until": "+30d", "reason": "a release"}):
+        assert tenants.patch({"spec": {"deferrals": [wish]}}).status == 422
+    wish = {"vm": "w1", "until": "2027-02-10T00:00:00Z", "reason": "a release"}
+    assert tenants.patch({"spec": {"deferrals": [wish]}}).status == 200
+    tenants.turn()
+    assert tenants.notice()["status"]["hosts"][0]["deferral"]["state"] == "asked"
     for choice in ({"vm": "w1"}, {"now": True}, {"vm": "w1", "host": "h1", "now": True}):
         assert tenants.patch({"spec": {"choices": [choice]}}).status == 422
     assert tenants.patch({"spec": {"approve": True}}).status == 422

@@ -10,6 +10,7 @@ import yaml
 from forewarn.cli.main import main
 from forewarn.cli.tenant_resources import ResourceAnswerer
 from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.declared_notices import OPENINGS_MS
 from forewarn.drivers.kubernetes.namespace_writer import GROUP, KEPT_MS
 from forewarn.drivers.kubernetes.resources import TenantResources
 from tests.agent.test_kubernetes_rights import Right, rights_in
@@ -205,6 +206,87 @@ def test_impossible_choice_is_refused_with_the_nearest_openings(stage: Stage) ->
     assert stage.told("team-a") == ["Announced", "Refused"]
 
 
+def test_notice_lists_the_openings(stage: Stage) -> None:
+    """A choice of one is possible; without a change, they stay for a while. Source: K-4, T-2."""
+    declare(stage)
+    stage.turn()
+    [host] = stage.notice("team-a")["status"]["hosts"]
+    opening = host["openings"][0]
+    assert "2027-01-15T08:00:00Z" < opening["start"] <= opening["latest"] <= host["start"]
+    writes = len(stage.cluster.changes)
+    stage.live.advance(60)
+    stage.turn()
+    assert len(stage.cluster.changes) == writes
+    stage.live.advance(OPENINGS_MS / 1000)
+    stage.turn()
+    [later] = stage.notice("team-a")["status"]["hosts"]
+    assert later["openings"][0]["start"] > opening["start"]
+    stage.patch("team-a", {"choices": [{"vm": "w1", "at": later["openings"][0]["latest"]}]})
+    stage.turn()
+    assert stage.notice("team-a")["status"]["hosts"][0]["decision"] == "at"
+
+
+def test_tenant_asks_for_a_later_deadline_once(stage: Stage) -> None:
+    """The answer is in the status and an event; another choice asks nothing again. K-4, T-4."""
+    number = declare(stage)
+    stage.turn()
+    wish = {"vm": "w1", "until": "2027-02-10T00:00:00Z", "reason": "year-end closing"}
+    stage.patch("team-a", {"deferrals": [wish]})
+    assert stage.turn() == []
+    [host] = stage.notice("team-a")["status"]["hosts"]
+    assert host["deferral"]["state"] == "asked"
+    assert (host["deferral"]["until"], host["deferral"]["reason"]) == (
+        wish["until"],
+        wish["reason"],
+    )
+    grant = f"/v1/declarations/{number}/deferrals/grant"
+    stage.live.post(grant, owner="a", reason="agreed")
+    stage.live.settle()
+    stage.turn()
+    [host] = stage.notice("team-a")["status"]["hosts"]
+    assert (host["deferral"]["state"], host["handBackDeadline"]) == ("granted", wish["until"])
+    choice = {"vm": "w1", "at": "2027-02-05T02:00:00Z"}
+    stage.patch("team-a", {"deferrals": [wish], "choices": [choice]})
+    stage.turn()
+    stage.live.settle()
+    stage.turn()
+    [host] = stage.notice("team-a")["status"]["hosts"]
+    assert (host["deferral"]["state"], host["chosenStart"]) == ("granted", choice["at"])
+    assert stage.told("team-a") == ["Announced", "DeferralAsked", "DeferralGranted", "Chosen"]
+
+
+def test_deferral_does_not_repeat_the_choices_of_a_notice(stage: Stage) -> None:
+    """A choice that a granted deferral has withdrawn stays withdrawn. Source: T-4."""
+    number = declare(stage)
+    stage.turn()
+    choice = {"vm": "w1", "at": "2027-01-20T02:00:00Z"}
+    stage.patch("team-a", {"choices": [choice]})
+    stage.turn()
+    wish = {"host": "h1", "until": "2027-02-10T00:00:00Z", "reason": "a release"}
+    stage.patch("team-a", {"choices": [choice], "deferrals": [wish]})
+    stage.turn()
+    stage.live.post(f"/v1/declarations/{number}/deferrals/grant", owner="a", reason="agreed")
+    stage.live.settle()
+    stage.turn()
+    stage.turn()
+    [host] = stage.notice("team-a")["status"]["hosts"]
+    assert (host["state"], "chosenStart" in host) == ("open", False)
+
+
+def test_refused_deferral_says_why(stage: Stage) -> None:
+    """The policy's answer is the tenant's, whoever has the token of the service. K-4, T-4."""
+    declare(stage)
+    stage.turn()
+    wish = {"vm": "d1", "until": "2027-02-10T00:00:00Z", "reason": "a release"}
+    stage.patch("team-a", {"deferrals": [wish]})
+    stage.turn()
+    status = stage.notice("team-a")["status"]
+    assert (status["state"], status["observedGeneration"]) == ("open", 2)
+    assert "d1" in status["message"]
+    stage.turn()
+    assert stage.told("team-a") == ["Announced", "Refused"]
+
+
 def test_notice_of_a_withdrawn_declaration_ends(stage: Stage) -> None:
     """It stays for a day, as after an event. Source: K-4."""
     number = declare(stage)
@@ -309,13 +391,27 @@ def needed(verb: str, target: str) -> Right:
 
 def test_status_has_only_members_of_its_schema(stage: Stage) -> None:
     """The API server would prune any other. Source: K-4."""
-    reboot(stage)
+    reboot(stage, "h2")
+    declare(stage)
     stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    stage.turn()
+    wish = {"vm": "w1", "until": "2027-02-10T00:00:00Z", "reason": "a release"}
+    [declared] = [each for each in stage.all("team-a") if "hosts" in each["status"]]
+    path = f"{GROUP}/namespaces/team-a/maintenancenotices/{declared['metadata']['name']}"
+    meta = {**declared["metadata"], "generation": 2}
+    stage.cluster.put(path, **{**declared, "metadata": meta, "spec": {"deferrals": [wish]}})
     stage.turn()
     for kind, plural in (
         ("MaintenanceNotice", "maintenancenotices"),
         ("Maintenance", "maintenances"),
     ):
         members: Any = SCHEMAS[kind]["properties"]["status"]["properties"]
-        for resource in stage.all("team-a", plural):
+        for resource in [each for name in ("team-a", "team-b") for each in stage.all(name, plural)]:
             assert resource["status"].keys() <= members.keys()
+            for host in resource["status"].get("hosts", ()):
+                assert {"openings", "deferral"} < host.keys()
+                known = members["hosts"]["items"]["properties"]
+                assert host.keys() <= known.keys()
+                assert host["deferral"].keys() <= known["deferral"]["properties"].keys()
+                opening = known["openings"]["items"]["properties"]
+                assert all(each.keys() <= opening.keys() for each in host["openings"])

@@ -16,16 +16,8 @@ from forewarn.ids import Ids
 from forewarn.metadata.responder import NOT_EMULATED, EmulatedAnswers
 from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    Caller,
-    DocumentChange,
-    EnableRequest,
-    PollReport,
-    Publication,
-    Request,
-    RequestAnswer,
-)
+from forewarn.replication.messages import Caller, DocumentChange, PollReport, Publication
+from forewarn.replication.requests import ApprovalRequest, EnableRequest, Request, RequestAnswer
 from forewarn.settings import MetadataSettings
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S

@@ -8,7 +8,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from forewarn.replication.messages import Caller, DocumentChange, RequestAnswer
+from forewarn.replication.messages import Caller, DocumentChange
+from forewarn.replication.requests import RequestAnswer
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -14,7 +14,7 @@ import pytest
 from forewarn.metadata import server
 from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
-from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.requests import RequestAnswer
 from tests.metadata.hostile import GOOD
 from tests.metadata.live import (
     EVENTS,

@@ -15,20 +15,18 @@ import pytest
 from forewarn.replication import worker_streams
 from forewarn.replication.feed_client import FeedLost
 from forewarn.replication.messages import (
-    ApprovalRequest,
     DocumentChange,
-    EnableRequest,
     Fact,
     Hello,
     Ping,
     PollReport,
-    RequestAnswer,
     Shown,
     WorkerReport,
     line_of,
     read_to_worker,
 )
 from forewarn.replication.node_failures import FAILURES_MAX
+from forewarn.replication.requests import ApprovalRequest, EnableRequest, RequestAnswer
 from forewarn.replication.server import FeedServer
 from forewarn.replication.worker_client import WorkerClient, connect_unix
 from tests.agent.programs import free_port

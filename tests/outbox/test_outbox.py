@@ -338,6 +338,31 @@ def test_event_grid_gets_what_groups_publish(receiver: Receiver) -> None:
     service.stop()
 
 
+def test_event_grid_gets_the_maintenances_of_a_managed_cluster(receiver: Receiver) -> None:
+    """A declared maintenance is an event of AKS, the same until its end. Source: Z-11."""
+    cluster = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService"
+    cluster += "/managedClusters/aks-1"
+    service = started(receiver, kind="event-grid", validate=False, cluster=cluster)
+    form = {"cause": "host-reboot", "hosts": ["h1"], "duration": 600, "reason": "kernel"}
+    number = service.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+    service.post(f"/v1/maintenances/{number}/declare")
+    service.settle()
+    service.post(f"/v1/maintenances/{number}/cancel")
+    last(service)
+    wait_until(lambda: status(service)["behind"] == 0)
+    told = [each for request in receiver.taken for each in request.json]
+    kind = "Microsoft.ResourceNotifications.ContainerServiceEventResources.ScheduledEventEmitted"
+    assert {each["eventType"] for each in told} == {kind}
+    properties = [each["data"]["resourceInfo"]["properties"] for each in told]
+    assert [each["eventStatus"] for each in properties] == ["Scheduled", "Canceled"]
+    assert properties[0]["eventDetails"] == "host-reboot of 1 node: kernel"
+    assert properties[0]["resources"] == [cluster]
+    assert len({each["subject"] for each in told}) == 1
+    assert told[0]["subject"].startswith(f"{cluster}/scheduledEvents/")
+    assert len({each["id"] for each in told}) == 2
+    service.stop()
+
+
 def test_event_grid_is_validated_by_its_url(receiver: Receiver) -> None:
     """Who cannot echo the code opens the URL that came with it. Source: Z-2."""
     service = started(receiver, kind="event-grid", callback="https://forewarn.example/")

@@ -12,7 +12,7 @@ from forewarn.planning.plan import FleetState
 from forewarn.planning.plan_text import NO_PLAN, plan_text, read_plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.rules.local_time import Window
 from tests.planning.test_rules import blocked, planned
 from tests.planning.worlds import MINUTE_MS, NOW_MS, World, everyone, learning_worlds
@@ -77,9 +77,9 @@ def test_window_must_be_open_for_what_was_learned() -> None:
     policy = replace(BY_MODEL, windows=(Window("night", from_min=60, to_min=120),))
     state = FleetState(samples=took(*[90] * 10))
     found = planned(hosts("x", "y"), policy, state, duration_s=3600)
-    assert blocked(found) == {"h0": (Code.WINDOW_TOO_SHORT, "window night")}
+    assert blocked(found) == {"h0": (code_of("window-too-short"), "window night")}
     shorter = planned(hosts("x", "y"), policy, FleetState(samples=took(*[5] * 10)), duration_s=7200)
-    assert blocked(shorter) == {"h1": (Code.WINDOW_TOO_SHORT, "window night")}
+    assert blocked(shorter) == {"h1": (code_of("window-too-short"), "window night")}
 
 
 @pytest.mark.parametrize(

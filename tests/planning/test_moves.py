@@ -10,7 +10,7 @@ from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import FleetState, Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from forewarn.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, NOW_MS, World, everyone, fleet_of, worlds
 
@@ -82,7 +82,7 @@ def test_moves_that_would_block_a_host_are_named() -> None:
     policy = MaintenancePolicy((Budget(Scope.GROUP, 1),))
     found = planned(fleet_of("web", "web", "web"), policy=policy)
     [(host, blocker)] = found.blocked
-    assert (blocker.code, blocker.subject) == (Code.OWN_MOVES, "the budget of group web")
+    assert (blocker.code, blocker.subject) == (code_of("own-moves"), "the budget of group web")
     text = f"other moves of the plan keep host {host} from being done: the budget of group web"
     assert blocker.sentence(host) == text
 
@@ -115,14 +115,28 @@ def test_group_is_done_in_its_window_where_its_vms_have_moved() -> None:
     assert found.waves[1].earliest_start_ms == NOW_MS + DAY_MS
 
 
+def test_host_that_misses_the_last_opening_waits_for_its_window() -> None:
+    """The wave before takes the only opening: no move of the plan is to blame. Source: F-4."""
+    once = Window("once", from_min=60, to_min=200, last_date="2026-07-01")
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), (once,))
+    found = planned(fleet_of("a", "b", ""), "h0", "h1", policy=policy)
+    [(host, blocker)] = found.blocked
+    assert (waves(found), host) == (["h0"], "h1")
+    assert (blocker.code, blocker.subject) == (code_of("window"), "window once")
+
+
 @pytest.mark.slow
 @given(worlds())
 def test_host_that_could_be_done_alone_is_blocked_by_other_moves_alone(world: World) -> None:
-    """A blocker blames the plan's own moves exactly if the host alone has a wave. Source: F-4."""
+    """A blocker blames the plan's own moves exactly if the host alone has a wave. Source: F-4.
+
+    Windows have no last date: earlier waves may take their last opening, without any move.
+    """
     fleet, state, policy, asked = world
-    policy = replace(policy, canary_count=0)
+    windows = tuple(replace(each, last_date="") for each in policy.windows)
+    policy = replace(policy, canary_count=0, windows=windows)
     asked = replace(asked, move_s=1200, return_s=0, deadline_ms=0)
     for host, blocker in plan(fleet, state, policy, now_ms=NOW_MS, asked=asked).blocked:
         only = replace(asked, hosts=(host,))
         alone = plan(fleet, state, policy, now_ms=NOW_MS, asked=only)
-        assert bool(alone.waves) is (blocker.code is Code.OWN_MOVES), (host, blocker)
+        assert bool(alone.waves) is (blocker.code is code_of("own-moves")), (host, blocker)

@@ -9,7 +9,7 @@ from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
 from forewarn.planning.plan import Asked, FleetState, Live, Plan
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import Code, code_of
 from forewarn.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, everyone, fleet_of
 
@@ -47,6 +47,23 @@ def test_hosts_that_share_nothing_go_together() -> None:
 def test_hosts_that_share_a_group_go_apart() -> None:
     """Two fault domains of a group are never in one wave. Source: G-1, F-3."""
     assert len(planned(fleet_of("a", "a", "a b", "b")).waves) == 3
+
+
+def test_a_wave_has_hosts_of_one_failure_domain() -> None:
+    """Hosts of a rack go together, unless a group lies in two of their fault domains. T-12."""
+    hosts = [FleetHost(f"h{n}", "z1", f"r{n % 2}", n) for n in range(6)]
+    fleet = Fleet.of(hosts, [FleetGroup("a")], [("h1", "a", 1), ("h5", "a", 1), ("h0", "a", 1)])
+    found = waves(planned(fleet, failure_domain="rack"))
+    assert found[0] == "h0 h2 h4"
+    assert sorted(found[1:], key=len) in (["h5", "h1 h3"], ["h1", "h3 h5"])
+
+
+def test_moving_plans_take_one_failure_domain_at_a_time() -> None:
+    """Where VMs leave first, a wave has hosts of one failure domain as well. Source: T-12."""
+    hosts = [FleetHost(f"h{n}", "z1", f"r{n % 2}", n, capacity=9) for n in range(6)]
+    fleet = Fleet.of(hosts, [FleetGroup("a")], [("h1", "a", 1)])
+    for wave in planned(fleet, failure_domain="rack", move_s=600).waves:
+        assert len({int(host[1]) % 2 for host in wave.hosts}) == 1
 
 
 def test_hosts_of_one_fault_domain_go_together() -> None:
@@ -102,13 +119,13 @@ def test_failures_count_against_budgets() -> None:
     """A failed host takes a place of a budget. Source: F-3."""
     found = planned(LONE, MaintenancePolicy((Budget(Scope.FLEET, 2),)), FleetState(failed=("h3",)))
     assert waves(found) == ["h0", "h1", "h2"]
-    assert blocked(found) == {"h3": (Code.HOST_FAILED, "the failure of host h3")}
+    assert blocked(found) == {"h3": (code_of("host-failed"), "the failure of host h3")}
 
 
 def test_host_without_room_in_a_budget_is_blocked() -> None:
     """Where a budget is used up for a time nobody knows, it is the blocker. Source: F-4."""
     found = planned(LONE, MaintenancePolicy((Budget(Scope.FLEET, 1),)), FleetState(failed=("h3",)))
-    assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
+    assert blocked(found)["h0"] == (code_of("budget"), "fleet")
 
 
 def test_budget_that_is_free_later_delays() -> None:
@@ -123,7 +140,7 @@ def test_budget_that_is_free_later_delays() -> None:
         asked=Asked(("h0",), 600),
     )
     assert found.waves[0].shown_ms == NOW_MS + HOUR_MS
-    assert found.waves[0].waits.code is Code.BUDGET
+    assert found.waves[0].waits.code is code_of("budget")
 
 
 def test_work_in_another_zone_delays_nothing() -> None:
@@ -138,9 +155,9 @@ def test_work_in_another_zone_delays_nothing() -> None:
 @pytest.mark.parametrize(
     ("live", "code"),
     [
-        (Live("op-1", "h0"), Code.HOST_BUSY),
-        (Live("op-1", "h1", 1), Code.FAULT_DOMAIN),
-        (Live("op-1", "h2", destinations=("h0",)), Code.ARRIVALS),
+        (Live("op-1", "h0"), code_of("host-busy")),
+        (Live("op-1", "h1", 1), code_of("fault-domain")),
+        (Live("op-1", "h2", destinations=("h0",)), code_of("arrivals")),
     ],
     ids=lambda value: getattr(value, "operation", str(value)),
 )
@@ -164,7 +181,7 @@ def test_unknown_host_is_blocked() -> None:
         now_ms=NOW_MS,
         asked=Asked(("h0", "h9"), canary_hosts=()),
     )
-    assert blocked(found) == {"h9": (Code.UNKNOWN_HOST, "h9")}
+    assert blocked(found) == {"h9": (code_of("unknown-host"), "h9")}
     assert found.blocked[0][1].sentence("h9") == "host h9 is not in the fleet"
 
 
@@ -174,9 +191,9 @@ def test_waves_keep_notice_and_pause() -> None:
     first, second = found.waves
     assert first.latest_start_ms == NOW_MS + 15 * MINUTE_MS
     assert first.earliest_start_ms == first.shown_ms == NOW_MS
-    assert first.waits.code is Code.NOTICE
+    assert first.waits.code is code_of("notice")
     assert second.earliest_start_ms == first.latest_end_ms + 30 * MINUTE_MS
-    assert (second.waits.code, second.waits.subject) == (Code.PAUSE, "wave 1")
+    assert (second.waits.code, second.waits.subject) == (code_of("pause"), "wave 1")
 
 
 def test_canary_wave_is_first() -> None:
@@ -206,7 +223,7 @@ def test_canary_wave_is_not_repeated() -> None:
 def test_nothing_goes_before_a_canary_that_cannot() -> None:
     """Where no named canary can be done, the others wait for it."""
     found = planned(LONE, canary_hosts=("h9",))
-    assert set(blocked(found).values()) == {(Code.PREVIOUS_WAVE, "the canary wave")}
+    assert set(blocked(found).values()) == {(code_of("previous-wave"), "the canary wave")}
 
 
 def test_owner_rests() -> None:
@@ -215,7 +232,10 @@ def test_owner_rests() -> None:
     policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), owner_rest_s=6 * 3600)
     found = planned(fleet, policy)
     assert waves(found) == ["h0", "h2", "h1", "h3"]
-    assert (found.waves[2].waits.code, found.waves[2].waits.subject) == (Code.OWNER_REST, "ann")
+    assert (found.waves[2].waits.code, found.waves[2].waits.subject) == (
+        code_of("owner-rest"),
+        "ann",
+    )
     apart = fleet_of("a", "b", "c", "d", owners={"a": "ann", "b": "ann", "c": "bob", "d": "bob"})
     assert waves(planned(apart, policy)) == ["h0", "h2", "h1", "h3"]
     state = FleetState(owners_disturbed=(("ann", NOW_MS), ("bob", NOW_MS)))
@@ -228,7 +248,7 @@ def test_operation_fits_into_its_window() -> None:
     found = planned(fleet_of("a", "a", "a"), MaintenancePolicy(windows=(night,)), duration_s=3000)
     starts = [wave.latest_start_ms - NOW_MS for wave in found.waves]
     assert starts == [2 * HOUR_MS, 185 * MINUTE_MS, DAY_MS + 2 * HOUR_MS]
-    assert found.waves[2].waits.code is Code.WINDOW
+    assert found.waves[2].waits.code is code_of("window")
 
 
 def test_operation_may_fill_its_window() -> None:
@@ -241,7 +261,7 @@ def test_window_shorter_than_the_operation_blocks() -> None:
     """A host whose window is always too short is blocked by it. Source: F-7, F-4."""
     short = Window("short", from_min=120, to_min=150)
     found = planned(LONE, MaintenancePolicy(windows=(short,)))
-    assert set(blocked(found).values()) == {(Code.WINDOW_TOO_SHORT, "window short")}
+    assert set(blocked(found).values()) == {(code_of("window-too-short"), "window short")}
     assert (found.bound.waves, found.bound.argument) == (0, "no host can be done now")
 
 
@@ -268,7 +288,7 @@ def test_freeze_closes_time() -> None:
     found = planned(LONE, MaintenancePolicy(freezes=((NOW_MS, NOW_MS + DAY_MS),)))
     assert found.waves[0].latest_start_ms == NOW_MS + DAY_MS
     frozen = planned(LONE, MaintenancePolicy(freezes=((NOW_MS, NOW_MS + 5000 * DAY_MS),)))
-    assert blocked(frozen)["h0"] == (Code.WINDOW, "a freeze")
+    assert blocked(frozen)["h0"] == (code_of("window"), "a freeze")
 
 
 def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work() -> None:
@@ -276,7 +296,7 @@ def test_wave_that_misses_its_opening_because_of_other_work_waits_for_that_work(
     policy = MaintenancePolicy(freezes=((NOW_MS + 2 * HOUR_MS, NOW_MS + DAY_MS),))
     state = FleetState((Live("op-1", "h0", ends_ms=NOW_MS + 3 * HOUR_MS),))
     waits = {wave.hosts: wave.waits for wave in planned(fleet_of("a"), policy, state).waves}
-    assert waits["h0",].code is Code.HOST_BUSY
+    assert waits["h0",].code is code_of("host-busy")
     assert waits["h0",].clears_ms == NOW_MS + DAY_MS
 
 
@@ -319,7 +339,7 @@ def test_host_to_be_emptied_without_room_in_a_budget_names_it() -> None:
     state = FleetState((Live("op-1", "h1"),))
     policy = MaintenancePolicy((Budget(Scope.FLEET, 1),))
     found = planned(fleet_of("a", "b", "c"), policy, state, move_s=600)
-    assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
+    assert blocked(found)["h0"] == (code_of("budget"), "fleet")
 
 
 def test_bound_leaves_out_hosts_that_are_too_late() -> None:
@@ -338,14 +358,14 @@ def test_nothing_follows_moves_that_come_too_late() -> None:
     found = planned(fleet, move_s=600, deadline_ms=NOW_MS + 4 * HOUR_MS)
     assert waves(found) == ["h3", "h0"]
     assert set(blocked(found)) == {"h1", "h2"}
-    assert set(blocked(found).values()) == {(Code.DEADLINE, "wave 2")}
+    assert set(blocked(found).values()) == {(code_of("deadline"), "wave 2")}
 
 
 def test_deadline_before_the_next_opening_names_the_window() -> None:
     """A longer window would help, not an earlier end of the wave before. Source: F-4, F-7."""
     policy = MaintenancePolicy(windows=(Window("night", from_min=120, to_min=240),))
     found = planned(fleet_of("a", "a", "a"), policy, duration_s=3000, deadline_ms=NOW_MS + DAY_MS)
-    assert blocked(found) == {"h2": (Code.DEADLINE, "window night")}
+    assert blocked(found) == {"h2": (code_of("deadline"), "window night")}
 
 
 @pytest.mark.parametrize(
@@ -363,7 +383,7 @@ def test_deadline_that_leaves_no_time_for_the_work_is_no_closed_window(
     """A freeze or a longer window would change nothing. Source: F-4."""
     policy, deadline_ms = MaintenancePolicy(windows=windows), NOW_MS + left_ms
     found = planned(fleet_of("a"), policy, duration_s=3600, deadline_ms=deadline_ms)
-    assert blocked(found) == {"h0": (Code.DEADLINE, subject)}
+    assert blocked(found) == {"h0": (code_of("deadline"), subject)}
 
 
 def test_host_that_cannot_be_emptied_keeps_no_room_from_others() -> None:
@@ -413,7 +433,7 @@ def test_deadline_blocks_what_comes_too_late() -> None:
     """Hosts that cannot be done in time are blocked; the bound is for the others. Source: F-1."""
     found = planned(fleet_of("a", "a", "a"), deadline_ms=NOW_MS + 3 * HOUR_MS)
     assert len(found.waves) == 2 == found.bound.waves
-    assert [code for code, _ in blocked(found).values()] == [Code.DEADLINE]
+    assert [code for code, _ in blocked(found).values()] == [code_of("deadline")]
 
 
 def test_work_on_one_host_keeps_no_other_from_the_last_opening() -> None:
@@ -421,7 +441,7 @@ def test_work_on_one_host_keeps_no_other_from_the_last_opening() -> None:
     state = FleetState((Live("op-1", "h0", ends_ms=NOW_MS + 3 * HOUR_MS),))
     found = planned(fleet_of("a", "b"), None, state, deadline_ms=NOW_MS + 2 * HOUR_MS)
     assert waves(found) == ["h1"]
-    assert blocked(found) == {"h0": (Code.DEADLINE, "op-1")}
+    assert blocked(found) == {"h0": (code_of("deadline"), "op-1")}
 
 
 def test_host_that_is_too_late_delays_no_other_host_of_its_wave() -> None:
@@ -431,14 +451,14 @@ def test_host_that_is_too_late_delays_no_other_host_of_its_wave() -> None:
     state = FleetState(owners_disturbed=(("ann", NOW_MS),))
     found = planned(fleet, policy, state, deadline_ms=NOW_MS + 3 * HOUR_MS)
     assert waves(found) == ["h1", "h2"]
-    assert blocked(found) == {"h0": (Code.DEADLINE, "ann")}
+    assert blocked(found) == {"h0": (code_of("deadline"), "ann")}
 
 
 def test_earliest_start_holds() -> None:
     """Nothing starts before the maintenance may. Source: F-1."""
     found = planned(LONE, earliest_ms=NOW_MS + DAY_MS)
     assert found.waves[0].earliest_start_ms == NOW_MS + DAY_MS
-    assert found.waves[0].waits.code is Code.EARLIEST_START
+    assert found.waves[0].waits.code is code_of("earliest-start")
 
 
 def test_postponing_moves_one_host() -> None:
@@ -446,7 +466,10 @@ def test_postponing_moves_one_host() -> None:
     found = planned(LONE, postponed=(("h1", NOW_MS + DAY_MS, "ann"),))
     assert waves(found) == ["h0 h2 h3", "h1"]
     assert found.waves[1].earliest_start_ms == NOW_MS + DAY_MS
-    assert (found.waves[1].waits.code, found.waves[1].waits.subject) == (Code.POSTPONED, "ann")
+    assert (found.waves[1].waits.code, found.waves[1].waits.subject) == (
+        code_of("postponed"),
+        "ann",
+    )
 
 
 def test_vms_that_move_fit_where_they_go() -> None:
@@ -482,7 +505,7 @@ def test_host_whose_window_opens_first_is_emptied_first() -> None:
 def test_vms_that_fit_nowhere_block() -> None:
     """Where there is no room, capacity is the blocker, with who would give it. F-3, F-4."""
     found = planned(fleet_of("a a", "b b", capacity=2), move_s=600)
-    assert blocked(found) == {"h0": (Code.CAPACITY, "h1"), "h1": (Code.CAPACITY, "h0")}
+    assert blocked(found) == {"h0": (code_of("capacity"), "h1"), "h1": (code_of("capacity"), "h0")}
 
 
 def test_vm_of_unknown_size_blocks_its_host() -> None:
@@ -490,7 +513,7 @@ def test_vm_of_unknown_size_blocks_its_host() -> None:
     fleet = fleet_of("a", "")
     fleet.vm_sizes[0] = 0
     found = planned(fleet, move_s=600)
-    assert blocked(found) == {"h0": (Code.CAPACITY, "a VM with an unknown memory size")}
+    assert blocked(found) == {"h0": (code_of("capacity"), "a VM with an unknown memory size")}
 
 
 def test_replanning_leaves_out_what_is_announced() -> None:
@@ -510,7 +533,7 @@ def test_replanning_leaves_out_what_is_announced() -> None:
     assert "h0" not in {each.host for each in again.entries} | blocked(again).keys()
     assert again.parent == first.id != again.id
     assert len(again.id) == 16
-    assert blocked(again)["h1"] == (Code.FAULT_DOMAIN, "the failure of host h2")
+    assert blocked(again)["h1"] == (code_of("fault-domain"), "the failure of host h2")
     assert waves(again) == ["h3"]
 
 
@@ -545,7 +568,7 @@ def test_works_on_vms_of_one_host_each_take_their_owners_budget() -> None:
     works = [Live(f"op-{vm}", "h0", vm) for vm in (0, 1)]
     plan = planned(fleet, policy, FleetState(tuple(works)))
     assert waves(plan) == ["h0 h2"]
-    assert blocked(plan) == {"h1": (Code.BUDGET, "owner bob")}
+    assert blocked(plan) == {"h1": (code_of("budget"), "owner bob")}
 
 
 def test_works_on_vms_of_one_group_and_host_each_take_its_budget() -> None:
@@ -554,7 +577,7 @@ def test_works_on_vms_of_one_group_and_host_each_take_its_budget() -> None:
     works = [Live(f"op-{vm}", "h0", vm, disturbs_groups=False) for vm in (0, 0, 1)]
     found = planned(fleet_of("a a", "a", "b"), policy, FleetState(tuple(works)))
     assert waves(found) == ["h0 h2"]
-    assert blocked(found) == {"h1": (Code.BUDGET, "group a")}
+    assert blocked(found) == {"h1": (code_of("budget"), "group a")}
 
 
 def test_vm_with_work_of_its_own_counts_once_where_it_moves() -> None:

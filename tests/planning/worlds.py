@@ -165,6 +165,7 @@ def worlds(draw: st.DrawFn) -> World:
         postponed=tuple((name, NOW_MS + DAY_MS, "o1") for name in draw(some)),
         seed=draw(st.integers(0, 3)),
         steps=draw(st.sampled_from([0, 500])),
+        failure_domain=draw(st.sampled_from(["", "", "", "rack", "k"])),
     )
     return fleet, state, draw(policies), asked
 

@@ -12,21 +12,16 @@ from forewarn.replication import worker_streams
 from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import (
     Answered,
-    ApprovalRequest,
     Caller,
     ChangePart,
     DocumentChange,
-    EnableRequest,
     FeedUnreadable,
     FromWorker,
     Hello,
     NodePart,
-    OutcomeRequest,
     Ping,
     PollReport,
     Publication,
-    Request,
-    RequestAnswer,
     Shown,
     ToWorker,
     VmPoll,
@@ -38,6 +33,13 @@ from forewarn.replication.messages import (
     read_part,
     read_request,
     read_to_worker,
+)
+from forewarn.replication.requests import (
+    ApprovalRequest,
+    EnableRequest,
+    OutcomeRequest,
+    Request,
+    RequestAnswer,
 )
 from forewarn.replication.worker_client import joined
 from forewarn.replication.worker_streams import lines_of

@@ -211,6 +211,25 @@ def test_chart_gives_the_controller_the_rights_of_the_manifests(renderer: Path) 
                 assert rights_of(form) <= given
 
 
+@pytest.mark.slow
+def test_chart_serves_node_events_where_they_are_wanted(renderer: Path) -> None:
+    """A second container and the right to watch nodes, and nothing else. Source: K-5."""
+    plain = rendered(renderer, "forewarn")
+    wanted = rendered(renderer, "forewarn", "agent.nodeEvents=true")
+    assert not any(refused(form) for form in wanted)
+    given, before = (
+        {right for form in forms if form["kind"] == "ClusterRole" for right in rights_of(form)}
+        for forms in (wanted, plain)
+    )
+    assert given - before == {("", "", "nodes", "watch")}
+    (words,) = (
+        form["spec"]["template"]["spec"]["containers"][1]["command"]  # type: ignore[index]
+        for form in wanted
+        if form["kind"] == "DaemonSet"
+    )
+    assert words[2:4] == ["forewarn.agent", "node-events"]
+
+
 def test_chart_has_the_definitions_of_the_manifest() -> None:
     """Helm installs them before everything else."""
     manifest = objects((ROOT / "dist/forewarn-resources.yaml").read_text("utf-8"))

@@ -9,16 +9,11 @@ from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.feed_client import PART_BYTES_MAX, FeedClient, NodeIdentity, connect
 from forewarn.replication.http_stream import HttpAnswer, HttpStream
-from forewarn.replication.messages import (
-    Caller,
-    DocumentChange,
-    Publication,
-    Request,
-    RequestAnswer,
-)
+from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.pace import INSTANCE, FeedPace
+from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
 

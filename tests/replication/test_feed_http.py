@@ -10,14 +10,9 @@ import pytest
 
 from forewarn.replication import feed_client, server
 from forewarn.replication.feed_tag import FeedTag, read_tag
-from forewarn.replication.messages import (
-    DocumentChange,
-    EnableRequest,
-    FeedUnreadable,
-    PollReport,
-    encoded,
-)
+from forewarn.replication.messages import DocumentChange, FeedUnreadable, PollReport, encoded
 from forewarn.replication.pace import CLOCK, PACE, pace_for, read_pace
+from forewarn.replication.requests import EnableRequest
 from forewarn.replication.scopes import digest_of
 from forewarn.replication.server import StoreHistory
 from tests.metadata.feeds import run, until

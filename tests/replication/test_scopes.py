@@ -5,13 +5,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    Caller,
-    DocumentChange,
-    EnableRequest,
-    PollReport,
-)
+from forewarn.replication.messages import Caller, DocumentChange, PollReport
+from forewarn.replication.requests import ApprovalRequest, EnableRequest
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown, token_of
 

@@ -10,14 +10,9 @@ import pytest
 
 from forewarn.api.feed_endpoint import FeedPort
 from forewarn.replication.access import NodeAccess
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    Publication,
-    Request,
-    RequestAnswer,
-)
+from forewarn.replication.messages import DocumentChange, Publication
 from forewarn.replication.pace import FeedPace
+from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
 from forewarn.replication.server import FeedServer
 from forewarn.replication.spool import Spool
 from tests.agent.programs import free_port, program

@@ -10,12 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    RequestAnswer,
-    encoded,
-)
+from forewarn.replication.messages import DocumentChange, encoded
+from forewarn.replication.requests import ApprovalRequest, RequestAnswer
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE

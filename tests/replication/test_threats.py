@@ -15,12 +15,8 @@ from forewarn.replication import nodes, server
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.feed_client import connect
 from forewarn.replication.http_stream import HttpAnswer
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    RequestAnswer,
-    encoded,
-)
+from forewarn.replication.messages import DocumentChange, encoded
+from forewarn.replication.requests import ApprovalRequest, RequestAnswer
 from forewarn.replication.server import FeedServer
 from forewarn.replication.tls import TlsFilesInvalid, client_context, server_context
 from forewarn.service.metadata_node import check_node

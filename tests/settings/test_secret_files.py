@@ -14,12 +14,12 @@ from forewarn.control.gate_checks import (
     UrlOptions,
 )
 from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.webhook.driver import WebhookOptions
-from forewarn.outbox.destinations import GUESTS, SINKS
+from forewarn.outbox.destinations import SINKS
 from forewarn.service.secret_files import PUBLIC_FILES, exposed_files
 from forewarn.settings import SECRET_FILES, SECRETS, Settings
 from forewarn.settings_loader import load_settings
+from forewarn_openstack.config import NovaConfig
 
 K32 = "k" * 32
 
@@ -112,7 +112,11 @@ def test_every_setting_that_sounds_like_a_secret_is_in_the_table() -> None:
         KubernetesConfig,
         NovaConfig,
         WebhookOptions,
-        *(each.load().options for each in map(SINKS.find, (*SINKS.built_in, *GUESTS)) if each),
+        *(
+            each.load().options
+            for each in map(SINKS.find, (*SINKS.built_in, *SINKS.packages))
+            if each
+        ),
     )
     options = {each.name for table in tables for each in fields(table)}
     assert not {name for name in options if secret(name)}, "their secrets are in files"

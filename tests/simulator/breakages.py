@@ -115,18 +115,18 @@ BREAKAGES = (
         "approval-not-written",
         "an approval is kept in memory only, and lost on a crash",
         "store",
-        ("        if record is None:\n            gone"),
+        ("            if record is None:\n                gone"),
         (
-            '        if kind == "event" and record and record.state.value == "approved":\n'
-            "            continue\n"
-            "        if record is None:\n"
-            "            gone"
+            '            if kind == "event" and record and record.state.value == "approved":\n'
+            "                continue\n"
+            "            if record is None:\n"
+            "                gone"
         ),
     ),
     broken(
         "abort-forgotten",
         "a driver that a crash kept from being called to abort is not called after the restart",
-        "control.plane",
+        "core.step",
         " or state.aborts.get(n)\n",
         "\n",
         seed=3,
@@ -201,7 +201,7 @@ BREAKAGES = (
         "a notice counts although VMs could not be shown it",
         "control.engine",
         "announced = tuple([number for number in announced if number not in waiting])",
-        "announced = follow_up.announced",
+        "announced = effects.announced",
     ),
     broken(
         "unseen-unnamed",

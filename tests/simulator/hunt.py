@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / ".build" / "found"
 SEED_MAX = 1 << 40
 MAINTAINED = frozenset({*KINDS, *OPTIONAL}) - {
-    *("maintenances", "policies", "steering", "changes", "evictions", "host", "drivers")
+    *("maintenances", "policies", "steering", "tenants", "deferrals"),
+    *("changes", "evictions", "host", "drivers"),
 }
 """What is left out where maintenances meet only each other, failures and their operators."""
 SOUND = frozenset(KINDS) - {"host", "drivers", "silence"}

@@ -32,6 +32,7 @@ from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS, small
 from tests.core.test_moving import begun
 from tests.simulator.checkers.contract import obstacle
+from tests.simulator.checkers.declaration_checker import DeclarationChecker
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
 from tests.simulator.checkers.node_notice import SHOWN_AGAIN_MS
@@ -48,7 +49,14 @@ class CheckedRig(MaintenanceRig):
     checker: MaintenanceChecker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.checker = MaintenanceChecker(self.state, self.policy, Counter(), self.events)
+        declarations = DeclarationChecker(self.state, self.policy.maintenance, Counter())
+        self.checker = MaintenanceChecker(
+            self.state,
+            self.policy,
+            Counter(),
+            events=self.events,
+            declarations=declarations,
+        )
 
     def _tell(self, stimulus: PlaneStimulus) -> StepResult:
         outcome = super()._tell(stimulus)

@@ -11,7 +11,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.state import State
 from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, DriverDone, StartMaintenance
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.rules.blockers import Code
+from forewarn.rules.blockers import code_of
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
@@ -126,6 +126,6 @@ def test_fleet_without_room_says_capacity_for_the_hosts_concerned() -> None:
         deployment.service.submit(asked, "operator").result()
         [plan] = deployment.checker.state.plans.values()
         assert {host: each.code for host, each in plan.body.blocked} == dict.fromkeys(
-            hosts, Code.CAPACITY
+            hosts, code_of("capacity")
         )
         assert not plan.waves

@@ -12,6 +12,7 @@ from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance, PlaneStimulus
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import CallerError
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn.replication.requests import ApprovalRequest
 
 OF_HOSTS: tuple[Cause, ...] = (Cause.HOST_REBOOT, Cause.HOST_UPDATE)
 OF_VMS: tuple[Cause, ...] = (Cause.REBOOT, Cause.REDEPLOY, Cause.REIMAGE, Cause.DELETION)
@@ -71,7 +72,7 @@ class RandomWork:
         event = self._random.choice(events)
         if self._random.random() < 0.3 or not event.resources:
             return words.Acknowledge((event.id,))
-        return words.Approve(self._random.choice(event.resources), (event.id,))
+        return ApprovalRequest(self._random.choice(event.resources), (event.id,), "")
 
     def _shown(self, state: State) -> PlaneStimulus:
         announced = OperationState.ANNOUNCED

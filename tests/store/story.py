@@ -10,7 +10,7 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.records import KINDS, Record, key_of
 from forewarn.core.state import Changes, Entry, State
-from forewarn.core.step import StepResult, Steps, step
+from forewarn.core.step import StepResult, joined, step, take
 from forewarn.core.stimulus import (
     Acknowledge,
     ChangeTopology,
@@ -63,11 +63,11 @@ class Story:
         None: all were refused.
         """
         terms = Terms(NoticePolicy(), "operator", lambda: self.ids.guid("event"))
-        steps = Steps(self.state)
+        drafts = []
         for stimulus in stimuli:
             with suppress(CallerError):
-                steps.take(stimulus, now_ms=self.now_ms, terms=terms)
-        result = steps.joined() if steps else None
+                drafts.append(take(self.state, stimulus, now_ms=self.now_ms, terms=terms))
+        result = joined(drafts) if drafts else None
         self.state.rollback()
         return result
 

@@ -60,7 +60,7 @@ from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.planning.plan_text import PlanBody, read_plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.blockers import every_waiver
 from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
@@ -307,6 +307,7 @@ maintenances = st.builds(
         st.builds(Checking, gate=prose),
         st.builds(Halted, prose, st.none() | numbers, st.none() | prose, st.none() | plannings),
     ),
+    failure_domain=labels,
     declaration=st.none()
     | st.builds(
         Declaration,
@@ -315,7 +316,7 @@ maintenances = st.builds(
         severity=st.sampled_from(Severity),
         version=numbers,
         answers=numbers,
-        waived=st.lists(st.sampled_from(Waiver), unique=True, max_size=3).map(tuple),
+        waived=st.lists(st.sampled_from(every_waiver()), unique=True, max_size=3).map(tuple),
     ),
 )
 

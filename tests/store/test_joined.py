@@ -5,10 +5,10 @@ from contextlib import suppress
 import pytest
 
 from forewarn.core.document import View
-from forewarn.core.draft import Terms
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Entry, State
-from forewarn.core.step import StepResult, Steps
+from forewarn.core.step import StepResult, joined, take
 from forewarn.core.stimulus import PlaneStimulus
 from forewarn.errors import CallerError
 from forewarn.store import open_store
@@ -18,16 +18,16 @@ from tests.store.story import Story, begin, live_records, replayed
 COMMITS = 100
 
 
-def take(story: Story, steps: Steps, stimulus: PlaneStimulus) -> None:
-    """Take one step, if the stimulus is not refused."""
+def decide(story: Story, drafts: list[Draft], stimulus: PlaneStimulus) -> None:
+    """Add one step, if the stimulus is not refused."""
     terms = Terms(NoticePolicy(), "operator", lambda: story.ids.guid("event"))
     with suppress(CallerError):
-        steps.take(stimulus, now_ms=story.now_ms, terms=terms)
+        drafts.append(take(story.state, stimulus, now_ms=story.now_ms, terms=terms))
 
 
-def commit(story: Story, steps: Steps) -> StepResult | None:
+def commit(story: Story, drafts: list[Draft]) -> StepResult | None:
     """Commit steps; None: there are none."""
-    result = steps.joined() if steps else None
+    result = joined(drafts) if drafts else None
     if result is not None and result.changes:
         story.store.commit(result.changes)
     story.state.keep()
@@ -68,26 +68,26 @@ def test_joined_steps_are_stored_as_single_ones(seed: int) -> None:
         alone.now_ms += passed_ms
         together.now_ms += passed_ms
         stimuli, begun, before = [], [], dict(together.state.views)
-        steps = Steps(together.state)
+        drafts: list[Draft] = []
         for stimulus in work.several(together.state):
-            take(together, steps, stimulus)
-            single = Steps(alone.state)
-            take(alone, single, stimulus)
-            result = commit(alone, single)
-            begun += [each.number for each in result.follow_up.begin] if result else []
+            decide(together, drafts, stimulus)
+            single: list[Draft] = []
+            decide(alone, single, stimulus)
+            one = commit(alone, single)
+            begun += [each.number for each in one.begin] if one else []
             stimuli.append(stimulus)
-        joined = commit(together, steps)
+        result = commit(together, drafts)
         assert records(together.state) == records(alone.state)
         assert grown(before, together.state.views) <= {1}
-        if joined is None:
+        if result is None:
             continue
         shared += len(stimuli) > 1
-        follower.adopt(joined.changes)
+        follower.adopt(result.changes)
         assert follower == together.state
         running = together.state.operations
         still = tuple(running[n] for n in dict.fromkeys(begun) if n in running)
-        assert joined.follow_up.begin == still
-        assert {each.number for each in joined.follow_up.abort} <= together.state.aborts.keys()
+        assert result.begin == still
+        assert {each.number for each in result.abort} <= together.state.aborts.keys()
     assert shared > COMMITS / 4
     assert told(together) == told(alone)
     assert together.store.load() == together.state

@@ -8,7 +8,8 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import Approve, Cancel, RequestMaintenance
+from forewarn.core.stimulus import Cancel, RequestMaintenance
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.store import HistoryPage, OperationPage, Store, reading
 from forewarn.store.errors import StoreDamaged
 from forewarn.store.reading import PAGE_MAX, owners_text
@@ -183,7 +184,7 @@ def test_history_of_a_vm_has_its_approvals(story: Story) -> None:
     """What a VM approved for another of its group is its history. Source: A-6, S-1."""
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))
     (event_id,) = story.state.operations[4].events
-    story.tell(Approve("web_1", (event_id,)))
+    story.tell(ApprovalRequest("web_1", (event_id,), ""))
     for vm in ("web_0", "web_1"):
         found = [each.entry for each in story.store.history(HistoryPage(vm=vm))]
         assert [each.vm for each in found if each.event == event_id] == ["web_1"]

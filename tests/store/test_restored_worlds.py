@@ -81,7 +81,7 @@ class World:
         for key, view in sorted(outcome.changes.views.items()):
             if view is not None:
                 self._show(key, view.document)
-        for operation in outcome.follow_up.begin:
+        for operation in outcome.begin:
             number = operation.number
             if operation.execution.attempt == 1:  # later ones are an operator's word
                 first = self.begun.setdefault(number, self.stores)

@@ -55,7 +55,8 @@ def taking_over(store: Store, state: State, world: Changes) -> Changes:
         replace(
             entry(f"{kind} {key}"), images=(Image(kind, key, to_row(record) if record else None),)
         )
-        for kind, key, record in world.images()
+        for kind in TABLES
+        for key, record in world.records(kind).items()
     ]
     return world
 

@@ -22,8 +22,10 @@ UNREAD = {
     "tests", "tests/agent",
     "tests/api", "tests/azure/api", "tests/cli", "tests/conformance", "tests/control", "tests/core",
     "tests/drivers", "tests/e2e", "tests/emulator", "tests/emulator/clients", "tests/kubernetes",
-    "tests/libvirt", "tests/metadata", "tests/nova", "tests/outbox", "tests/page", "tests/planning",
+    "tests/metadata", "tests/outbox", "tests/page", "tests/planning",
     "tests/protocol", "tests/release", "tests/replication", "tests/settings", "tests/simulator",
     "tests/simulator/checkers", "tests/simulator/exploration", "tests/simulator/mutation",
     "tests/simulator/transcripts", "tests/simulator/world", "tests/store", "tests/telemetry",
+    "packages/forewarn-libvirt/tests/libvirt_tests",
+    "packages/forewarn-openstack/tests/openstack_tests",
 }  # fmt: skip

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator
 
 from tests.tidy.house import ROOT, Finding, Source
 
@@ -15,9 +16,6 @@ ENTRY_POINTS = {
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
     "forewarn.job": "applications import it",
-    "forewarn_sinks.apprise_sink": "an entry point of its package",
-    "forewarn_sinks.kafka_sink": "the same",
-    "forewarn_sinks.nats_sink": "the same",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 
@@ -56,7 +54,7 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
     One that is named in a text of its own room is loaded late, by that name.
     """
     modules = {source.module: source for source in sources if source.module}
-    imported: set[str] = set(ENTRY_POINTS)
+    imported: set[str] = {*ENTRY_POINTS, *_registered()}
     late: set[tuple[str, str]] = set()
     for module, source in modules.items():
         imported |= {name for name in _imported_names(source) if name != module}
@@ -68,6 +66,13 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
         and (_room(module), module.rpartition(".")[2]) not in late
         and not source.path.endswith("__init__.py")
     ]
+
+
+def _registered() -> Iterator[str]:
+    """Yield the modules that packages register as entry points."""
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        groups = tomllib.loads(file.read_text("utf-8"))["project"]["entry-points"]
+        yield from (line.partition(":")[0] for group in groups.values() for line in group.values())
 
 
 def unknown_errors(sources: Iterable[Source]) -> list[Finding]:

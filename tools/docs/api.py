@@ -46,6 +46,7 @@ On 429 and 503, wait as long as `Retry-After` says.
 **Freshness.** With [several control planes](../howto/several-control-planes.md) each answers reads from its own state.
 `Forewarn-Generation` in an answer is the number of the last commit that it contains, and `Forewarn-Age-Ms` how long ago this was the newest one.
 Send `Forewarn-Generation` with a read to be answered from that commit on.
+History and the watch show an entry once all reads of the process contain its commit.
 
 **Work.** A request for work answers 202 with its operations; follow them with `GET /v1/operations/{id}`, or all changes with `GET /v1/watch`.
 A request names at most 100 targets; more is a maintenance.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.destinations import GUESTS, SINKS
+from forewarn.outbox.destinations import SINKS
 from forewarn.outbox.sink import DestinationOptions, SinkKind
 from forewarn.validation.fields import Boolean, Integer, Number, ValueType
 from forewarn.validation.forms import Field, ListOf, form_of
@@ -67,7 +67,7 @@ _STATES = {
 def outbox_page() -> str:
     """Return the page of destinations."""
     common = form_of(DestinationOptions).fields
-    extensions = {name: SINKS.find(name) for name in (*SINKS.built_in, *GUESTS)}
+    extensions = {name: SINKS.find(name) for name in (*SINKS.built_in, *SINKS.packages)}
     kinds: dict[str, SinkKind] = {name: each.load() for name, each in extensions.items() if each}
     forms = {name: form_of(kind.options) for name, kind in kinds.items()}
     lines = [

@@ -6,21 +6,19 @@ Explanations belong in `docs/explanation`.
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import json
-import pkgutil
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
-import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import ForewarnError, every_error
-from forewarn.rules.blockers import MEANINGS, Code, Judge, judges_of
+from forewarn.rules.blockers import Code, Judge, every_code
+from tools.product import modules
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 
@@ -70,8 +68,8 @@ def _routine(traits: Traits) -> str:
 def blockers_page() -> str:
     """Return the table of blockers, from their codes and meanings."""
     rows = [
-        (f"`{code.value}`", MEANINGS[code].meaning, MEANINGS[code].end, _judges(code))
-        for code in Code
+        (f"`{code.value}`", code.meaning.meaning, code.meaning.end, _judges(code))
+        for code in every_code()
     ]
     return page(
         "Blockers",
@@ -89,7 +87,7 @@ def blockers_page() -> str:
 
 
 def _judges(code: Code) -> str:
-    return ", ".join(each.value for each in Judge if each in judges_of(code))
+    return ", ".join(each.value for each in Judge if each in code.meaning.judges)
 
 
 def errors_page() -> str:
@@ -202,9 +200,8 @@ def docstring_of(node: ast.AST) -> str:
 
 def load_everything() -> None:
     """Import every module of the product, so that every error class is known."""
-    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    for _ in modules():
+        pass
 
 
 def summary(text: str) -> str:

@@ -78,8 +78,11 @@ class BackgroundJobs:
         ended, self._node_ended = self._node_ended, None
         return ended
 
-    def answers(self, now_ms: int) -> tuple[PeersSeen, ...]:
-        """Return the answers of the other VMs."""
+    def turn(self, now_ms: int) -> tuple[PeersSeen, ...]:
+        """Finish ended jobs, stop late jobs, and begin waiting ones.
+
+        Return the answers of the other VMs to questions that have ended.
+        """
         answers = []
         for lane, (child, form, until_ms) in tuple(self._running.items()):
             status = child.poll()

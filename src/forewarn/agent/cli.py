@@ -1,4 +1,4 @@
-"""The commands of `forewarn agent`: run, check, init, status, undo and forget.
+"""The commands of `forewarn agent`: run, check, init, status, node-events, undo and forget.
 
 The running agent does not import this module, to save memory.
 """
@@ -40,6 +40,14 @@ class AgentUnreachable(PeerError):
     code = "agent-unreachable"
     message = "No agent answers at {address}: {reason}."
     advice = "Check that the agent runs and [status] listen is set, or use --address."
+
+
+class EventsNotServed(CallerError):
+    """The configuration does not say where to serve the events of the node."""
+
+    code = "agent-events-not-served"
+    message = "{path} has no [kubernetes] events_listen."
+    advice = 'Set it to an address of this machine, such as "127.0.0.1:8472".'
 
 
 class StarterUnwritable(CallerError):
@@ -285,6 +293,22 @@ def _status_address(config: str) -> str:
     return named or DEFAULT_STATUS
 
 
+def _node_events(options: argparse.Namespace) -> int:
+    """Serve what AKS reports on this node, until stopped."""
+    from forewarn.agent.config import read_config  # noqa: PLC0415  not needed to run
+    from forewarn.agent.node_events import serve  # noqa: PLC0415  the same
+
+    form = read_config(options.config)
+    settings = AgentSettings(form)
+    if not settings.kubernetes.get("events_listen"):
+        raise EventsNotServed(path=options.config)
+    try:
+        serve(settings)
+    except OSError as error:
+        return cannot_go_on(error)
+    return exit_codes.OK
+
+
 def _undo(options: argparse.Namespace) -> int:
     from forewarn.agent.undo_commands import ask  # noqa: PLC0415  not needed to run
 
@@ -328,6 +352,10 @@ ACTIONS = {
     "check": ("check a configuration and explain its effect", _check),
     "init": ("write a commented starter configuration", _init),
     "status": ("show the running agent's events and actions", _status),
+    "node-events": (
+        "serve the events that AKS reports on this Kubernetes node, on this machine only",
+        _node_events,
+    ),
     "undo": ("retry now to undo a step, or the steps of an event", _undo),
     "forget": ("stop retrying to undo a step or an event; an operator undoes the step", _forget),
 }

@@ -25,8 +25,10 @@ from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
 from forewarn.host_port import host_and_port
+from forewarn.kubernetes.aks_conditions import EVENT_TYPES, MESSAGE
 from forewarn.kubernetes.node_notices import FACTS
 from forewarn.protocol.versions import VERSIONS
+from forewarn.urls import is_protected
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.toml_reader import read_toml
 
@@ -83,6 +85,8 @@ SUBTABLES: dict[str, dict[str, object]] = {
     "kubernetes": {
         "conditions": bool,
         "condition_types": dict,
+        "events_listen": str,
+        "event_types": dict,
         "node": str,
         "namespace": str,
         "server": str,
@@ -132,7 +136,7 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
     files = (Path(path), *sorted(Path(f"{path}.d").glob("*.toml")))
     for file in files:
         if file.exists() or must_exist:
-            _merge(merged, _parsed(file))
+            _merge(merged, _read_file(file))
     form = _flat(merged, path)
     checks, steps = _directory_steps(str(form["hooks_dir"]))
     configured = [_step(name, table, path) for name, table in _table(merged, "step").items()]
@@ -170,7 +174,7 @@ def _refuse_writable(
         refuse_writable(own_code())
 
 
-def _parsed(file: Path) -> dict[str, object]:
+def _read_file(file: Path) -> dict[str, object]:
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
             raise ConfigInvalid(where=file, reason=f"is larger than {FILE_BYTES_MAX} bytes")
@@ -209,28 +213,41 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
         raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is unknown")
     form = dict(DEFAULTS)
     for name, known in SUBTABLES.items():
-        form[name] = _checked(_table(merged, name), known, where=f"{path}: [{name}]")
+        form[name] = _check_table(_table(merged, name), known, where=f"{path}: [{name}]")
     for table, prefix in (("agent", ""), ("status", "status_"), ("jobs", "jobs_")):
         for key, setting in _table(merged, table).items():
             name = prefix + key
             foreign = table == "agent" and name.startswith(("status_", "jobs_"))
             if name not in DEFAULTS or foreign:
                 raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is unknown")
-            form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
+            form[name] = _check_type(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
     form["kubernetes"] = _kubernetes(_table(form, "kubernetes"), where=f"{path}: [kubernetes]")
     return form
 
 
 def _kubernetes(table: dict[str, object], *, where: str) -> dict[str, object]:
-    """Check the condition types; return the table, or an empty one without conditions."""
-    types = _table(table, "condition_types")
-    for kind in types:
-        _one_of(types, kind, FACTS, default=FACTS[0], where=f"{where} condition_types")
-    return table if table.get("conditions") else {}
+    """Check the types and the address; return the table, or an empty one if it is not used."""
+    for name, known in (("condition_types", FACTS), ("event_types", (MESSAGE, *EVENT_TYPES))):
+        types = _table(table, name)
+        for kind in types:
+            _one_of(types, kind, known, default=known[0], where=f"{where} {name}")
+    listen = str(table.get("events_listen") or "")
+    if listen and not _is_local(listen):
+        reason = "must be ADDRESS:PORT of this machine, such as 127.0.0.1:8472"
+        raise ConfigInvalid(where=f"{where} events_listen", reason=reason)
+    return table if table.get("conditions") or listen else {}
 
 
-def _checked(
+def _is_local(address: str) -> bool:
+    try:
+        host_and_port(address)
+    except ValueError:
+        return False
+    return is_protected(f"http://{address}")
+
+
+def _check_table(
     table: dict[str, object], known: Mapping[str, object], *, where: str
 ) -> dict[str, object]:
     """Check the keys and types of a table; return the table."""
@@ -241,13 +258,15 @@ def _checked(
         if isinstance(kind, tuple):
             _one_of(table, key, kind, default=kind[0], where=where)
         elif kind is list:  # a list of words, or a single word
-            _typed([setting] if isinstance(setting, str) else setting, [], where=f"{where} {key}")
+            _check_type(
+                [setting] if isinstance(setting, str) else setting, [], where=f"{where} {key}"
+            )
         elif isinstance(kind, type) and type(setting) is not kind:
             raise ConfigInvalid(where=f"{where} {key}", reason=f"cannot be {setting!r}")
     return table
 
 
-def _typed(setting: object, default: object, *, where: str) -> object:
+def _check_type(setting: object, default: object, *, where: str) -> object:
     if isinstance(default, float):
         number = setting if isinstance(setting, (int, float)) else -1
         if 0 <= number < 86400 and not isinstance(setting, bool):
@@ -361,7 +380,7 @@ def _step(name: str, table: object, path: str) -> dict[str, object]:
     form = _form_of(name, spec)
     for key, default in (("timeout_s", TIMEOUT_S), ("repeatable", False)):
         if key in table:
-            form[key] = _typed(table[key], default, where=f"{where} {key}")
+            form[key] = _check_type(table[key], default, where=f"{where} {key}")
     form["on_failure"] = _one_of(table, "on_failure", FAILURES, default="hold", where=where)
     if spec.get("use") == "job" and form["on_failure"] != "hold":
         raise ConfigInvalid(
@@ -423,7 +442,7 @@ def _rule(rule: dict[str, object], names: list[str], *, where: str) -> dict[str,
     match: dict[str, object] = {}
     for key, field in MATCH_KEYS.items():
         if key in rule:
-            match[field] = _matched(key, rule[key], where=f"{where} {key}")
+            match[field] = _check_condition(key, rule[key], where=f"{where} {key}")
     action = _one_of(rule, "action", ACTIONS, default="prepare", where=where)
     steps = _groups(rule.get("steps", list(names)), names, where=f"{where} steps")
     stand_in = rule.get("stand_in_s", 120.0)
@@ -434,14 +453,14 @@ def _rule(rule: dict[str, object], names: list[str], *, where: str) -> dict[str,
         "then": _one_of(rule, "then", ("approve", "hold"), default="approve", where=where),
         "steps": steps if action == "prepare" else [],
         "coordination": _one_of(rule, "coordination", COORDINATIONS, default="first", where=where),
-        "stand_in_s": _typed(stand_in, 1.0, where=f"{where} stand_in_s"),
+        "stand_in_s": _check_type(stand_in, 1.0, where=f"{where} stand_in_s"),
     }
 
 
-def _matched(key: str, setting: object, *, where: str) -> object:
+def _check_condition(key: str, setting: object, *, where: str) -> object:
     if key in ("type", "source"):
         words = [setting] if isinstance(setting, str) else setting
-        return _typed(words, [], where=where)
+        return _check_type(words, [], where=where)
     if key in ("duration_s", "notice_s"):
         bounds = setting if isinstance(setting, list) else []
         if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
@@ -449,7 +468,7 @@ def _matched(key: str, setting: object, *, where: str) -> object:
         return setting
     if key == "about" and setting not in ("this", "others", "any"):
         raise ConfigInvalid(where=where, reason="must be this, others or any")
-    return _typed(setting, "", where=where)
+    return _check_type(setting, "", where=where)
 
 
 def _groups(setting: object, names: list[str], *, where: str) -> list[list[str]]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from forewarn.agent.config import PHASES, hook_files, is_program
 from forewarn.agent.json_fields import words
+from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ def _of_steps(form: Mapping[str, object]) -> Iterator[str]:
                 if odd:
                     yield f"Step {step['name']}, {phase}: {odd}."
         settings = spec.get("settings", {})
-        if spec.get("use") == "ray" and (
-            odd := _program_oddity(str(settings.get("command", "ray")))
-        ):
-            yield f"Step {step['name']}, command: {odd}."
+        preparation = PREPARATIONS.get(spec.get("use"))
+        if preparation is not None and preparation.program:
+            odd = _program_oddity(str(settings.get("command", preparation.program)))
+            if odd:
+                yield f"Step {step['name']}: {odd}."
         yield from _of_files(f"Step {step['name']}", settings)
 
 

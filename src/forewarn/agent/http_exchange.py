@@ -94,7 +94,7 @@ class Line:
         assert self._target is not None
         self._fresh = self._socket is None
         if self._socket is None:
-            self._socket = _opened(self._target)
+            self._socket = _open_socket(self._target)
             self._open = False
         self._unsent = self._request
         self._reader = ResponseReader(self._method)
@@ -123,7 +123,7 @@ class Line:
         return self._reader.answer if self._reader.feed(data) else None
 
 
-def _opened(target: Endpoint) -> socket.socket:
+def _open_socket(target: Endpoint) -> socket.socket:
     if target.path:
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         local.settimeout(0.0)

@@ -68,7 +68,7 @@ class Journal:
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
             _refuse_open(directory)
-            self._lock = self._locked()
+            self._lock = self._lock_directory()
         except OSError as error:
             raise JournalLost(path=directory, reason=reason_of(error)) from error
         self._turn = 0
@@ -125,7 +125,7 @@ class Journal:
             path = slot_path(self.directory, slot)
             if not os.path.exists(path):  # noqa: PTH110  the same
                 try:
-                    self._write_slot(path, _framed(b"{}", 0))
+                    self._write_slot(path, _with_header(b"{}", 0))
                 except OSError:
                     return
 
@@ -141,7 +141,7 @@ class Journal:
         if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # `read` would refuse a longer state
             raise JournalLost(path=path, reason=f"the state has {len(body)} bytes")
         try:
-            self._write_slot(path, _framed(body, turn))
+            self._write_slot(path, _with_header(body, turn))
         except OSError as error:
             raise JournalLost(path=path, reason=reason_of(error)) from error
         self._turn = turn
@@ -166,7 +166,7 @@ class Journal:
         """Release the directory for another agent."""
         os.close(self._lock)
 
-    def _locked(self) -> int:
+    def _lock_directory(self) -> int:
         path = os.path.join(self.directory, "lock")  # noqa: PTH118  the same
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -215,7 +215,7 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
     for slot in (0, 1):
         try:
             with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
-                turn, form = _checked(file.read(BYTES_MAX))
+                turn, form = _read_state(file.read(BYTES_MAX))
         except FileNotFoundError:
             continue
         if form is not None and turn > record[0]:
@@ -223,7 +223,7 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
     return record
 
 
-def _framed(body: bytes, turn: int) -> bytes:
+def _with_header(body: bytes, turn: int) -> bytes:
     """Return a state with its header; the checksum covers all other bytes."""
     checked = b"%d %d\n" % (turn, len(body)) + body
     return b"%08x " % zlib.crc32(checked) + checked
@@ -242,12 +242,12 @@ def _is_whole(directory: str, slot: int) -> bool:
     """Return whether a file contains a state, is empty, or is missing."""
     try:
         with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
-            return _checked(file.read(BYTES_MAX))[1] is not None
+            return _read_state(file.read(BYTES_MAX))[1] is not None
     except FileNotFoundError:
         return True
 
 
-def _checked(text: bytes) -> tuple[int, dict[str, object] | None]:
+def _read_state(text: bytes) -> tuple[int, dict[str, object] | None]:
     head, _, rest = text.partition(b"\n")
     try:
         checksum, turn, length = head.split(b" ")

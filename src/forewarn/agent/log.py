@@ -75,7 +75,7 @@ class Log:
                 break
         try:
             file = sys.stderr.fileno()
-            return _is_free(file) and os.write(file, line) == len(line)
+            return _is_writable(file) and os.write(file, line) == len(line)
         except (OSError, ValueError, AttributeError):  # standard error is closed
             return False
 
@@ -87,15 +87,15 @@ def _cut(value: object, most: int) -> object:
 
 def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
     """Return a line as text, with escaped control characters."""
-    tail = "".join(f" {name}={_quoted(str(value))}" for name, value in ids.items())
+    tail = "".join(f" {name}={_quote(str(value))}" for name, value in ids.items())
     return escaped_text(f"{sentence} action={action}{tail}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text) if not text or " " in text or '"' in text else text
 
 
-def _is_free(file: int) -> bool:
+def _is_writable(file: int) -> bool:
     """Return whether the file accepts a line now without blocking."""
     if not hasattr(select, "poll"):
         return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
 
 from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.http_call import CallUnanswered, expect
@@ -16,8 +15,10 @@ from forewarn.clock import SystemClock
 from forewarn.kubernetes.node_notices import KEP_TYPES, NodeNotice, NoticePlan, plan_notice
 from forewarn.protocol.timestamps import iso8601
 
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 TRIES = 3  # a node changes every few seconds; three conflicts in a row are unlikely

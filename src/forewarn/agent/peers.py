@@ -102,7 +102,7 @@ class Place:
     def key(self, name: str) -> str:
         """Return the key of a VM's state for the event."""
         prefix = str(self.settings.get("prefix", "forewarn/prepared"))
-        return f"{prefix}/{_quoted(self.event_id)}/{_quoted(name.lower())}"
+        return f"{prefix}/{_escape(self.event_id)}/{_escape(name.lower())}"
 
 
 class StatusEndpoints(Place):
@@ -114,7 +114,7 @@ class StatusEndpoints(Place):
         assert isinstance(known, dict)
         by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
         port = self.settings.get("port", 8471)
-        url = by_name.get(name.lower().removeprefix("_"), f"http://{_quoted(name)}:{port}")
+        url = by_name.get(name.lower().removeprefix("_"), f"http://{_escape(name)}:{port}")
         try:
             answer = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
         except CallFailed as error:
@@ -133,7 +133,7 @@ class SharedFiles(Place):
 
     def _path(self, name: str) -> Path:
         directory = Path(str(self.settings["directory"]))
-        return directory / _quoted(self.event_id) / _quoted(name.lower())
+        return directory / _escape(self.event_id) / _escape(name.lower())
 
     def put(self, name: str, *, prepared: bool) -> None:
         """Create or delete a file, without following symbolic links of other VMs."""
@@ -200,11 +200,11 @@ class KubernetesLeases(Place):
     """Leases of a Kubernetes namespace."""
 
     def _lease(self, name: str) -> str:
-        text = f"forewarn-{_quoted(self.event_id)}-{_quoted(name)}"
+        text = f"forewarn-{_escape(self.event_id)}-{_escape(name)}"
         return text.lower().replace("_", "-").replace("%", "-x")
 
     def _call(self, method: str, path: str = "", *, form: object = None) -> Called:
-        namespace = _quoted(str(self.settings.get("namespace", NAMESPACE)))
+        namespace = _escape(str(self.settings.get("namespace", NAMESPACE)))
         place = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases{path}"
         return kubernetes.ask(self.settings, method, path=place, form=form)
 
@@ -238,7 +238,7 @@ PLACES: dict[str, type[Place]] = {
 """`via` of `[coordination]` -> class of the place where the VMs of an event share their states."""
 
 
-def _quoted(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a name for use as a part of a URL, a key or a path."""
     return quote(text, safe="") if text.strip(".") else "%2E" * len(text)
 

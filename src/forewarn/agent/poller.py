@@ -152,7 +152,7 @@ class Poller:
         try:
             self.poll_line.begin(dialogue.target, "GET", request=path)
         except OSError as error:
-            self._failed(unreachable(str(dialogue.target), error), now_ms)
+            self._note_failure(unreachable(str(dialogue.target), error), now_ms)
 
     def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
         """Read from the poll connection; return the document once complete."""
@@ -164,15 +164,15 @@ class Poller:
                 return self._take_name(answer, now_ms)
             document = self._dialogue.take_poll(answer, now_ms)
         except OSError as error:
-            self._failed(unreachable(str(self._dialogue.target), error), now_ms)
+            self._note_failure(unreachable(str(self._dialogue.target), error), now_ms)
             return ()
         except PeerError as error:
-            self._failed(error, now_ms)
+            self._note_failure(error, now_ms)
             return ()
         if document is None:
             self._due_ms = now_ms
             return ()
-        self._succeeded(now_ms)
+        self._note_success(now_ms)
         return (DocumentPolled(document, self.ahead_ms),)
 
     def _take_name(self, answer: HttpResponse, now_ms: int) -> tuple[Stimulus, ...]:
@@ -183,7 +183,7 @@ class Poller:
             tries_max = UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX
             if not self._asks_name_again and self.failures + 1 < tries_max:
                 raise
-        self._leave_name(now_ms)
+        self._postpone_name(now_ms)
         self.failures = 0
         return ()
 
@@ -192,7 +192,7 @@ class Poller:
         """Return whether to request the name again after a guess."""
         return self.asks_name and self._name_due_ms is not None
 
-    def _leave_name(self, now_ms: int) -> None:
+    def _postpone_name(self, now_ms: int) -> None:
         """Continue with polls; schedule another request for an unknown name."""
         self.asks_name = False
         self._due_ms = now_ms
@@ -200,7 +200,7 @@ class Poller:
         self._name_pause_ms = min(max(least_ms, 2 * self._name_pause_ms), most_ms)
         self._name_due_ms = None if self.name else now_ms + self._name_pause_ms
 
-    def _succeeded(self, now_ms: int) -> None:
+    def _note_success(self, now_ms: int) -> None:
         self.failures = 0
         self.trouble = ""
         self.good_ms = now_ms
@@ -213,10 +213,10 @@ class Poller:
         else:
             self._due_ms = self._begun_ms + SPACING_MS
 
-    def _failed(self, error: PeerError, now_ms: int) -> None:
+    def _note_failure(self, error: PeerError, now_ms: int) -> None:
         self.poll_line.close()
         if self._asks_name_again:
-            self._leave_name(now_ms)
+            self._postpone_name(now_ms)
             return
         self.failures += 1
         self.polls_failed += 1
@@ -261,7 +261,7 @@ class Poller:
     def expire(self, now_ms: int) -> tuple[Stimulus, ...]:
         """Abandon requests that have timed out."""
         if self.poll_line.busy and now_ms >= self._until_ms:
-            self._failed(TemporarilyUnavailable(reason="no answer in time"), now_ms)
+            self._note_failure(TemporarilyUnavailable(reason="no answer in time"), now_ms)
         if self.approve_line.busy and now_ms >= self._approve_until_ms:
             self.approve_line.close()
             return (ApprovalEnded(self._approving, accepted=False, reason="no answer in time"),)

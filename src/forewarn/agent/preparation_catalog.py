@@ -21,6 +21,8 @@ class Preparation(Value):
     """Default of `timeout_s`, the longest time of a hook; NotBefore always ends a preparation."""
     checks: bool = False
     """Whether the preparation is asked again right before the approval."""
+    program: str = ""
+    """Program that the preparation runs; empty: none. The setting `command` names another."""
 
 
 FLAGS = (
@@ -123,6 +125,7 @@ PREPARATIONS = {
     "ray": Preparation(
         optional=("node", "address", "command"),
         timeout_s=DAY_S,
+        program="ray",
     ),
     "dask": Preparation(
         optional=("address", "workers"),
@@ -142,6 +145,7 @@ PREPARATIONS = {
     ),
     "slurm": Preparation(
         optional=("node", "drain_before_s", "users"),
+        program="scontrol",
     ),
     "webhook": Preparation(
         needed=("url",),

@@ -108,7 +108,7 @@ class Runner:
             from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  only where it is wanted
 
             self._inhibitor = Inhibitor(self.log)
-        if self.settings.kubernetes:
+        if self.settings.kubernetes.get("conditions"):
             from forewarn.agent.node_conditions import NodeConditions  # noqa: PLC0415  the same
 
             self._node = NodeConditions(self.settings.kubernetes)
@@ -337,7 +337,7 @@ class Runner:
             return
         if self.core.generation == self._written:
             self._children.tidy()
-        self._step_core(self._side.answers(now_ms))
+        self._step_core(self._side.turn(now_ms))
         if self._node is not None:
             self._mark_node(self._node, now_ms)
         if any(held.is_being_undone for held in self.core.steps):

@@ -161,7 +161,7 @@ def _bindings_of(principal: Principal) -> list[_Binding]:
 async def can_i(call: ApiCall) -> ApiResponse:
     """Check whether the caller may make a call."""
     method, path = call.query["method"].upper(), call.query["target"]
-    permission, name = _needed(call, method, path)
+    permission, name = _required_permission(call, method, path)
     if permission is None:
         return ApiResponse({"allowed": False, "permission": ""})
     if "host" in call.query and permission is Permission.REQUEST:
@@ -171,11 +171,11 @@ async def can_i(call: ApiCall) -> ApiResponse:
     vm = call.query.get("vm", "")
     if owners and (name or vm):
         fleet = await call.control.within(owners).fleet()
-        allowed = name in _named(fleet, path.split("/")[2]) if name else vm in fleet.vms
+        allowed = name in _names_of(fleet, path.split("/")[2]) if name else vm in fleet.vms
     return ApiResponse({"allowed": allowed, "permission": permission.value})
 
 
-def _needed(call: ApiCall, method: str, path: str) -> tuple[Permission | None, str]:
+def _required_permission(call: ApiCall, method: str, path: str) -> tuple[Permission | None, str]:
     """Return the permission of a call, and the name in its path or ""; None: no such call."""
     for route in (*call.routes, *call.azure_routes):
         if route.method == method and (names := match_path(route.path, path)) is not None:
@@ -183,7 +183,7 @@ def _needed(call: ApiCall, method: str, path: str) -> tuple[Permission | None, s
     return None, ""
 
 
-def _named(fleet: Topology, kind: str) -> Collection[str]:
+def _names_of(fleet: Topology, kind: str) -> Collection[str]:
     names: Collection[str] = getattr(fleet, kind) if kind in {"hosts", "groups", "vms"} else ()
     return names
 
@@ -266,7 +266,6 @@ async def create_token(call: ApiCall) -> ApiResponse:
         expires_ms,
     )
     changes = (await call.control.submit(AddToken(token), call.actor)).changes
-    assert changes is not None, "a token is written"
     stored = changes.tokens[token_id] or token  # with its makers
     shown = _TOKEN_SHAPE.of(_Token(stored, text=written_token(token_id, secret)))
     return ApiResponse(shown, 201, kept=False)

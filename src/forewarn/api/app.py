@@ -105,7 +105,7 @@ def build_app(
     oidc = Oidc(settings.oidc, clock, SignOuts(store, clock))
     ours = every_route([each for each in extra_routes if isinstance(each, Route)], oidc)
     azure = tuple(each for each in extra_routes if not isinstance(each, Route))
-    watch = HistoryWatch(store, operator.max_streams_per_operator)
+    watch = HistoryWatch(store, loop, operator.max_streams_per_operator)
     timeout_s, topology_bytes = operator.answer_timeout_s, operator.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(

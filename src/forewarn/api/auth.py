@@ -424,12 +424,12 @@ class Authenticator:
         session = await self._callers.by_session(session_of(scope))
         if session:
             return self._callers.signed_in(session)
-        caller = self._connected(scope, headers)
+        caller = self._by_connection(scope, headers)
         if caller is None and not self._public.fullmatch(scope["path"]):
             raise TokenMissing
         return caller
 
-    def _connected(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ApiCaller | None:
+    def _by_connection(self, scope: Scope, headers: Mapping[bytes, bytes]) -> ApiCaller | None:
         """Return the caller whom the connection identifies; None: it identifies nobody.
 
         The connection of another process of the store, or of a proxy on this machine, identifies

@@ -264,14 +264,14 @@ async def wanted_vms(call: ApiCall) -> WantedVms:
     empty = WantedVms(
         query.get("owner"), query.get("group", ""), query.get("vm", ""), period, since_ms, (), ()
     )
-    started = await call.control.read(partial(_started, empty))
+    started = await call.control.read(partial(_started_records, empty))
     # Later records complete what the state lacks, so the state is read first.
     fleet = await call.control.fleet()
     present = await call.control.compute(partial(_present, empty, fleet))
     return replace(empty, started=started, present=present)
 
 
-def _started(wanted: WantedVms, view: StateView) -> tuple[AvailabilityRecord, ...]:
+def _started_records(wanted: WantedVms, view: StateView) -> tuple[AvailabilityRecord, ...]:
     state = view.state
     records = started_events(state.events.values(), state.operations, state.topology.groups)
     return tuple(

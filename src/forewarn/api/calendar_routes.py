@@ -102,7 +102,7 @@ def _deadline(
     changed_ms = max(each.changed_ms for each in declared.resources)
     deferred = deadline_ms != declared.declaration.deadline_ms
     name = f"deadline/{deadline_ms}" if deferred else ""
-    summary = text(f"Choose when {maintenance.id} is done")
+    summary = text(f"Last day to choose a time for {maintenance.id}")
     yield "BEGIN:VEVENT"
     yield from _identity(declared, key, name, changed_ms)
     yield f"DTSTART:{utc(deadline_ms)}"

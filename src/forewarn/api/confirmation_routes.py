@@ -97,7 +97,7 @@ async def list_confirmations(call: ApiCall) -> ApiResponse:
     return ApiResponse({"confirmations": _CONFIRMATION.each(waiting)})
 
 
-async def _kept(call: ApiCall) -> Confirmation:
+async def _find_confirmation(call: ApiCall) -> Confirmation:
     """Return the waiting call that the path names.
 
     Raises:
@@ -113,13 +113,13 @@ async def _kept(call: ApiCall) -> Confirmation:
 @Route("GET /v1/confirmations/{id}", Permission.READ_FLEET, answer=_CONFIRMATION.schema())
 async def show_confirmation(call: ApiCall) -> ApiResponse:
     """Show a call that waits for confirmation by a second operator."""
-    return ApiResponse(_CONFIRMATION.of(await _kept(call)))
+    return ApiResponse(_CONFIRMATION.of(await _find_confirmation(call)))
 
 
 @Route("DELETE /v1/confirmations/{id}", Permission.OPERATE, answer=None, status=204)
 async def drop_confirmation(call: ApiCall) -> ApiResponse:
     """Withdraw your own waiting call, or refuse another operator's waiting call."""
-    kept = await _kept(call)
+    kept = await _find_confirmation(call)
     await call.control.submit(DropConfirmation(kept.number, call.principal.name), call.actor)
     return ApiResponse(b"", 204)
 
@@ -132,7 +132,7 @@ async def confirm(call: ApiCall) -> ApiResponse:
     confirmed call from the store. The answer is that of the confirmed call: of a token that is
     created, the secret.
     """
-    kept = await _kept(call)
+    kept = await _find_confirmation(call)
     request, _, query = kept.request.partition("?")
     route, names = _target(call.routes, request)
     if call.principal.owners_for(route.permission) is not None:

@@ -32,8 +32,9 @@ from forewarn.api.watch import HistoryWatch
 from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import Committed, StateView
+from forewarn.control.plane import StateView
 from forewarn.control.readable import ReadableControl
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.core.topology import Topology
 from forewarn.errors import OurError
@@ -148,18 +149,18 @@ class ControlClient:
         """
         owners = self.owners
         if owners is None:
-            return await self._awaited(self.loop.replica.read(query))
-        return await self._awaited(
+            return await self._await_answer(self.loop.replica.read(query))
+        return await self._await_answer(
             self.loop.replica.read(lambda view: query(scoped_view(view, owners)))
         )
 
     async def see_writer(self) -> None:
         """Wait until the control plane has processed all queued work; raises as `read`."""
-        await self._awaited(self.loop.read(lambda _: None))
+        await self._await_answer(self.loop.read(lambda _: None))
 
     async def why(self, number: int) -> tuple[Blocker, ...]:
         """Return all blockers of a live operation; raises as `read`."""
-        waiting = await self._awaited(self.loop.why(number))
+        waiting = await self._await_answer(self.loop.why(number))
         if self.owners is None:
             return waiting
         return neutral_waiting(waiting, await self.fleet())
@@ -190,11 +191,11 @@ class ControlClient:
         here = asyncio.get_running_loop()
         gone = threading.Event()
         try:
-            return await self._awaited(here.run_in_executor(pool, abandonable, gone, work))
+            return await self._await_answer(here.run_in_executor(pool, abandonable, gone, work))
         finally:
             gone.set()
 
-    async def submit(self, stimulus: PlaneStimulus, actor: str) -> Committed:
+    async def submit(self, stimulus: PlaneStimulus, actor: str) -> StepResult:
         """Send a stimulus to the control plane; return once its change is durable and published.
 
         The policy limits the wait for a metadata node that does not confirm. Source: M-4.
@@ -214,14 +215,15 @@ class ControlClient:
             call=call,
             authority=self.authority if self.owners is None else None,
         )
-        committed = await self._awaited(asked, changes=True)
-        if self.call and committed.changes is not None:
+        committed = await self._await_answer(asked, changes=True)
+        if self.call and committed.changes:
             self.call.written = True
         if self.owners is None:
             return committed
         fleet = await self.fleet()
         shown = [narrowed_operation(each, fleet) for each in committed.operations]
-        return replace(committed, operations=tuple(shown), changes=None, maintenance=None)
+        changes = StepResult().changes  # the caller may not see all
+        return replace(committed, operations=tuple(shown), changes=changes, maintenance=None)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
         """Query the store on a thread.
@@ -234,9 +236,11 @@ class ControlClient:
         store: Any = self.store
         if self.owners is not None:
             store = ScopedReader(self.store, self.owners, await self.fleet())
-        return await self._awaited(here.run_in_executor(None, question, store))
+        return await self._await_answer(here.run_in_executor(None, question, store))
 
-    async def _awaited(self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False) -> T:
+    async def _await_answer(
+        self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False
+    ) -> T:
         """Return an answer; after the deadline, cancel work that has not started, and raise."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[T] = here.create_future()

@@ -13,7 +13,7 @@ from forewarn.api.policy_file import RULE_WINDOW, window_of
 from forewarn.api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
 from forewarn.core import stimulus as stimuli
-from forewarn.core.choice_commands import ChoiceResult, results
+from forewarn.core.choice_commands import ChoiceResult, results, stands
 from forewarn.core.choice_rules import ChoiceRule, Otherwise
 from forewarn.core.declarations import (
     DeclaredMaintenance,
@@ -29,7 +29,8 @@ from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.refusals import NotDeclared, OwnerUnnamed, Unknown
-from forewarn.rules.blockers import Code
+from forewarn.core.topology import Topology
+from forewarn.rules.blockers import every_code
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.durations import read_time_ms, written
 from forewarn.validation.fields import NAME, Boolean, Choice, Timestamp, ValidationFailed
@@ -164,7 +165,7 @@ CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
     schemas.Member("possible", schemas.FLAG, lambda r: r.blocker is None),
     schemas.Member(
         "code",
-        {"enum": [*(each.value for each in Code), None]},
+        {"enum": [*(each.value for each in every_code()), None]},
         lambda r: r.blocker.code.value if r.blocker else None,
         "Blocker of a choice that is not possible.",
     ),
@@ -197,7 +198,7 @@ DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
     schemas.Member(
         "waived",
         schemas.TEXTS,
-        lambda d: [each.value for each in d.declaration.waived],
+        lambda d: list(d.declaration.waived),
         "Rules that an emergency does not keep.",
     ),
     schemas.Member("state", schemas.words(MaintenanceState), "maintenance.state"),
@@ -284,7 +285,7 @@ async def list_declarations(call: ApiCall) -> ApiResponse:
 )
 async def get_declaration(call: ApiCall) -> ApiResponse:
     """Read one declared maintenance with the resources of the caller."""
-    named = await _named(call, number_of(call))
+    named = await _find_declared(call, number_of(call))
     return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
 
 
@@ -305,32 +306,18 @@ async def list_openings(call: ApiCall) -> ApiResponse:
     An emergency has none; `text` says so, and is empty otherwise.
     """
     number, now_ms = number_of(call), call.control.clock.now_ms()
-    await _named(call, number)
+    await _find_declared(call, number)
 
     def find(view: StateView) -> tuple[str, list[Opening], str]:
         topology = view.state.topology
-        host = call.query.get("host", "")
-        if "vm" in call.query and host:
-            raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
-        if "vm" in call.query:
-            vm = topology.vms.get(call.query["vm"])
-            if vm is None:
-                raise Unknown(kind="vm", name=call.query["vm"])
-            host = vm.host
-        if not host:
-            raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
-        if host not in topology.hosts:
-            raise Unknown(kind="host", name=host)
+        host = _host_of_query(call, topology)
         whole = view.unscoped or view
         maintenance = known_maintenance(whole.draft(now_ms), number)
         if host not in maintenance.hosts:
             raise NotDeclared(subject=f"host {host}", maintenance=maintenance.id)
         if maintenance.exemption.emergency:
-            return (
-                host,
-                [],
-                f"{maintenance.id} is an emergency: only now and release can be chosen.",
-            )
+            text = f"{maintenance.id} is an emergency: only now and release can be chosen."
+            return host, [], text
         owners = {topology.groups[topology.vms[name].group].owner for name in topology.vms_on(host)}
         until_ms = max(
             (deadline_of(whole.state, maintenance, host, owner=each) for each in owners), default=0
@@ -339,6 +326,26 @@ async def list_openings(call: ApiCall) -> ApiResponse:
 
     host, openings, text = await call.control.read(find)
     return ApiResponse({"host": host, "openings": OPENING.each(openings), "text": text})
+
+
+def _host_of_query(call: ApiCall, topology: Topology) -> str:
+    """Return the host that a query names, or the host of the VM that it names.
+
+    Raises:
+        Unknown: there is no such host or VM.
+        ValidationFailed: not exactly one of the two is given.
+    """
+    if len({"host", "vm"} & call.query.keys()) != 1:
+        raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
+    host: str = call.query.get("host", "")
+    if "vm" in call.query:
+        vm = topology.vms.get(call.query["vm"])
+        if vm is None:
+            raise Unknown(kind="vm", name=call.query["vm"])
+        host = vm.host
+    if host not in topology.hosts:
+        raise Unknown(kind="host", name=host)
+    return host
 
 
 @Route(
@@ -354,7 +361,7 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
     All choices take effect, or none.
     """
     number, now_ms = number_of(call), call.control.clock.now_ms()
-    await _named(call, number)
+    await _find_declared(call, number)
 
     def read(view: StateView) -> tuple[stimuli.ChooseStarts, list[ChoiceResult]]:
         draft = (view.unscoped or view).draft(now_ms)
@@ -399,11 +406,10 @@ def _choices(
         problem = "needs exactly one of at, now, release and within"
         raise ValidationFailed(where=where, problem=problem)
     [way] = ways
-    if form.get("unchosen", False):
-        choices = (view.unscoped or view).state.choices
-        stands = {(c.host, c.owner) for c in choices.values() if c.maintenance == number}
-        stands -= {(c.host, c.owner) for c in choices.values() if c.displaced_ms}
-        places = tuple([each for each in places if each not in stands])
+    gives_way = form.get("unchosen", False)
+    if gives_way:
+        state = (view.unscoped or view).state
+        places = tuple([p for p in places if not stands(state, number, p[0], owner=p[1])])
     approves = form.get("approve", False)
     if way == "within":
         window = window_of(form["within"], f"{where}.within")
@@ -412,12 +418,14 @@ def _choices(
             (each, *_by_rule(view, number, rule, each, openings=openings)) for each in places
         )
         return [
-            stimuli.HostChoice(*place, decision, start_ms, approves and start_ms > 0)
+            stimuli.HostChoice(*place, decision, start_ms, approves and start_ms > 0, gives_way)
             for place, decision, start_ms in decided
             if decision is not None
         ]
     start_ms = read_time_ms(form["at"], openings.now_ms) if way == "at" else 0
-    return [stimuli.HostChoice(*each, Decision(way), start_ms, approves) for each in places]
+    return [
+        stimuli.HostChoice(*each, Decision(way), start_ms, approves, gives_way) for each in places
+    ]
 
 
 def _by_rule(
@@ -523,16 +531,16 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     All hosts get the same answer. A granted request withdraws the choice for its VMs.
     """
     number, form = number_of(call), call.form
-    before = (await _named(call, number),)
+    before = (await _find_declared(call, number),)
     places = await call.control.read(lambda view: _places(view, number, form, where="the body"))
     until_ms = call.time_ms("until")
     assert until_ms is not None, "the form requires it"
     word = stimuli.AskDeferral(number, places, until_ms, form["reason"], call.principal.name)
     await call.control.submit(word, call.actor)
-    return await _answered(call, before, set(places))
+    return await _deferrals_response(call, before, set(places))
 
 
-async def _answered(
+async def _deferrals_response(
     call: ApiCall, before: tuple[DeclaredMaintenance, ...], places: set[tuple[str, str]]
 ) -> ApiResponse:
     """Answer with the requests for hosts and owners, and the choices that no longer count."""
@@ -555,7 +563,7 @@ async def _answered(
 )
 async def grant_deferral(call: ApiCall) -> ApiResponse:
     """Grant the undecided requests of an owner: its hand-back deadlines move."""
-    return await _decide(call, grants=True)
+    return await _decide_deferral(call, grants=True)
 
 
 @Route(
@@ -566,10 +574,10 @@ async def grant_deferral(call: ApiCall) -> ApiResponse:
 )
 async def refuse_deferral(call: ApiCall) -> ApiResponse:
     """Refuse the undecided requests of an owner."""
-    return await _decide(call, grants=False)
+    return await _decide_deferral(call, grants=False)
 
 
-async def _decide(call: ApiCall, *, grants: bool) -> ApiResponse:
+async def _decide_deferral(call: ApiCall, *, grants: bool) -> ApiResponse:
     number, form = number_of(call), call.form
     owner, host = form["owner"], form.get("host", "")
     word = stimuli.DecideDeferral(
@@ -582,7 +590,7 @@ async def _decide(call: ApiCall, *, grants: bool) -> ApiResponse:
         if each.state is DeferralState.ASKED and each.owner == owner and host in {"", each.host}
     }
     await call.control.submit(word, call.actor)
-    return await _answered(call, before, places)
+    return await _deferrals_response(call, before, places)
 
 
 def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
@@ -591,7 +599,7 @@ def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
     return sorted(every, key=lambda each: (-each.asked_ms, each.key))
 
 
-async def _named(call: ApiCall, number: int) -> DeclaredMaintenance:
+async def _find_declared(call: ApiCall, number: int) -> DeclaredMaintenance:
     """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
     named = await declared_to(call, only=number)
     if not named:

@@ -153,12 +153,12 @@ class Dispatch:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        refused = partial(self._refused, scope)
+        refused = partial(self._error_response, scope)
         response = await answered(scope, self._answer(Request(scope, receive)), refused)
         if response is not None:
             await response(scope, receive, send)
 
-    def _refused(self, scope: Scope, error: ForewarnError) -> ASGIApp:
+    def _error_response(self, scope: Scope, error: ForewarnError) -> ASGIApp:
         """Return an error response, or forward the call if the permissions may be outdated."""
         forwarder, caller = self._control.forwarder, scope["state"][CALLER]
         if isinstance(error, NotPermitted) and forwarder and caller and caller.in_call:
@@ -245,11 +245,11 @@ class Dispatch:
         if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
 
             async def act() -> tuple[Response, bool]:
-                answer = await _acted(route, call, audit)
+                answer = await _run_route(route, call, audit)
                 return _response(answer), answer.kept
 
             return await answered_once(self._control, request, body=body, audit=audit, act=act)
-        asked = _acted(route, call, audit)
+        asked = _run_route(route, call, audit)
         answer = await (while_waited_for(asked, request) if route.abandonable else asked)
         return answer.stream or _response(answer)
 
@@ -262,7 +262,7 @@ class Dispatch:
         return await self._control.compute(partial(_form, form, body, media))
 
 
-async def _acted(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
+async def _run_route(route: Route, call: ApiCall, audit: CallAudit) -> ApiResponse:
     """Return a route's answer. Store a call that a second principal must confirm."""
     try:
         return await route.act(call)

@@ -95,10 +95,10 @@ def read_file(kind: FileKind, body: bytes, media: str) -> Values:
             if abandoned():
                 raise Abandoned from None
             raise FileProcessFailed(problem=error.facts["problem"]) from error
-    return _joined(kind, output)
+    return _read_output(kind, output)
 
 
-def _joined(kind: FileKind, output: bytearray) -> Values:
+def _read_output(kind: FileKind, output: bytearray) -> Values:
     """Return the members that a process has printed."""
     members: dict[str, Any] = {}
     for line in io.BytesIO(output):

@@ -255,7 +255,7 @@ class FleetOverview:
         events = [event for event in events if event.group in self._listening]
         return sum(1 for event in events if event.state.value != "scheduled"), len(events)
 
-    def runs(self) -> str:
+    def encoded_states(self) -> str:
         """Return every host's letter in order of names, run-length encoded: `h40r1h9`."""
         if len(self.names) > HOSTS_SHOWN_MAX:
             return ""
@@ -336,7 +336,7 @@ class FleetOverview:
         numbers = self._of_vm.of(name)
         if host is None or not numbers:
             return {host} if host else set()
-        letter = _first(self._operation_letter(number) for number in numbers)
+        letter = _most_urgent(self._operation_letter(number) for number in numbers)
         rack = self._rack_of[host]
         self.racks[rack].disturbed[letter] += 1
         self._disturbed[name] = rack, letter
@@ -358,7 +358,7 @@ class FleetOverview:
 
     def _letter_of_host(self, name: str) -> str:
         health = _OF_HEALTH[self._hosts[name].health]
-        return _first((health, *map(self._operation_letter, self._on_host.of(name))))
+        return _most_urgent((health, *map(self._operation_letter, self._on_host.of(name))))
 
     def _operation_letter(self, number: int) -> str:
         operation = self.operations[number]
@@ -385,7 +385,7 @@ def _rack_name(key: RackKey) -> str:
     return f"rack {''.join(part for _, part in label)}" if label else f"fault domain {domain}"
 
 
-def _first(letters: Iterable[str]) -> str:
+def _most_urgent(letters: Iterable[str]) -> str:
     return min(letters, key=_RANK.__getitem__)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -92,6 +92,19 @@ class _Records:
         self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]
     ) -> dict[str, object]:
         """Return one page of records; run on a thread. O(page + hosts of a zone)."""
+        limit = call.query.get("limit", LIST_MAX)
+        matches = list(itertools.islice(self._matches(call, topology, enrolled), limit + 1))
+        shown = [
+            _record_form(call, topology, kind=self.kind, name=name, enrolled=enrolled)
+            for name in matches[:limit]
+        ]
+        following = matches[limit - 1] if len(matches) > limit else None
+        return {f"{self.kind}s": shown, "next": following}
+
+    def _matches(
+        self, call: ApiCall, topology: Topology, enrolled: Mapping[str, Enrolment]
+    ) -> Iterator[str]:
+        """Return the names of the records that the query selects, in order."""
         query = dict(call.query)
         hosts = query.pop("host", ()) if self.kind == "group" else ()
         for kind, names in (("host", hosts), *((each, (query.get(each),)) for each in _WHERE)):
@@ -102,25 +115,16 @@ class _Records:
             name: query[name] for name in ("zone", "host", "group") if name in query
         }
         pairs = frozenset(read_selector(query["selector"]) if "selector" in query else ())
-        after, limit = query.get("after", ""), query.get("limit", LIST_MAX)
+        on_hosts = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
         records = _table(topology, self.kind)
-        names = (
-            name
-            for name in self._names(topology, wanted, call.control.index, after)
-            if all(getattr(records[name], each) == value for each, value in wanted.items())
-            and (not pairs or pairs <= pairs_of(topology.hosts[name]))
-            and query.get("enabled") in {None, name in enrolled}
-        )
-        if hosts:
-            here = {topology.vms[vm].group for host in hosts for vm in topology.vms_on(host)}
-            names = (name for name in names if name in here)
-        matches = list(itertools.islice(names, limit + 1))
-        shown = [
-            _shown(call, topology, kind=self.kind, name=name, enrolled=enrolled)
-            for name in matches[:limit]
-        ]
-        following = matches[limit - 1] if len(matches) > limit else None
-        return {f"{self.kind}s": shown, "next": following}
+        for name in self._names(topology, wanted, call.control.index, query.get("after", "")):
+            if (
+                all(getattr(records[name], each) == value for each, value in wanted.items())
+                and (not pairs or pairs <= pairs_of(topology.hosts[name]))
+                and query.get("enabled") in {None, name in enrolled}
+                and (not hosts or name in on_hosts)
+            ):
+                yield name
 
     def _names(
         self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
@@ -139,7 +143,7 @@ class _Records:
         """Return the current record of a name; run on the writer's thread. O(1)."""
         kind, name = self.kind, call.path["name"]
         return await call.control.read(
-            lambda view: _shown(
+            lambda view: _record_form(
                 call, view.state.topology, kind=kind, name=name, enrolled=view.state.enrolments
             )
         )
@@ -237,20 +241,20 @@ async def search_names(call: ApiCall) -> ApiResponse:
 async def apply_topology(call: ApiCall) -> ApiResponse:
     """Apply a whole topology or nothing. Records missing from the topology are kept."""
     try:
-        return await _applied(call)
+        return await _apply_change(call)
     except CallerError as refusal:
         if not call.query.get("dry_run", False):
             call.control.loop.refused_records.add(str(refusal))
         raise
 
 
-async def _applied(call: ApiCall) -> ApiResponse:
+async def _apply_change(call: ApiCall) -> ApiResponse:
     control, dry_run = call.control, call.query.get("dry_run", False)
     change = await control.read_file(partial(_read, call))
     if call.query.get("prune", False):
         change = await control.compute(partial(pruned, change, await control.fleet()))
     if dry_run:
-        entries = await control.read(lambda view: _tried(view, change, call))
+        entries = await control.read(lambda view: _dry_run(view, change, call))
     else:
         entries = (await control.submit(change, call.actor)).entries
     return await call.encode(partial(_result, entries, applied=not dry_run))
@@ -290,7 +294,7 @@ async def export_topology(call: ApiCall) -> ApiResponse:
     return ApiResponse(None, stream=PartStream(call.control, parts, media))
 
 
-def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
+def _dry_run(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
     """Return the history entries that a change would write; O(changed records)."""
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
@@ -305,7 +309,7 @@ def _table(topology: Topology, kind: str) -> Mapping[str, object]:
     return records
 
 
-def _shown(
+def _record_form(
     call: ApiCall, topology: Topology, *, kind: str, name: str, enrolled: Mapping[str, Enrolment]
 ) -> dict[str, object]:
     if name not in _table(topology, kind):

@@ -19,9 +19,10 @@ from forewarn.api.responses import encoded
 from forewarn.api.watch import OpenStreams
 from forewarn.clock import Clock
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import Committed, StateView
+from forewarn.control.plane import StateView
 from forewarn.control.readable import ReadableControl
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.step import StepResult
 from forewarn.core.topology import Topology
 from forewarn.errors import OurError
 from forewarn.protocol import timestamps
@@ -87,7 +88,7 @@ class FleetWatch:
         self._streams = streams
         self._overview: FleetOverview | None = None
         self._lock = threading.Lock()
-        self._commits: deque[Committed] = deque(maxlen=COMMITS_MAX)
+        self._commits: deque[StepResult] = deque(maxlen=COMMITS_MAX)
         self._sequence = 0
         self._subscribed = False
         #: Random id that distinguishes the versions of this process run from earlier runs.
@@ -104,7 +105,7 @@ class FleetWatch:
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def look(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
+    async def query(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
         """Return the result of a query on the current overview; the query runs on a thread.
 
         Raises:
@@ -112,13 +113,13 @@ class FleetWatch:
         """
         while True:
             await self._see(control)
-            answer = await control.compute(lambda: self._asked(question))
+            answer = await control.compute(lambda: self._query(question))
             if answer is not None:
                 return answer[0]
 
     async def whole(self, control: Reader) -> bytes:
         """Return the complete overview as JSON, encoded once per commit; raises as `look`."""
-        return await self.look(control, self._everything)
+        return await self.query(control, self._everything)
 
     async def follow(
         self, control: Reader, place: str, operator: str
@@ -158,7 +159,7 @@ class FleetWatch:
         parts, listening, sequence = await control.read(_whole_state)
         place = f"{self._epoch}-{sequence}"
         overview = await control.compute(lambda: FleetOverview(*parts, listening=listening))
-        return encoded({**self._now(), "refused": [], **_shown(overview, place)})
+        return encoded({**self._now(), "refused": [], **_fleet_form(overview, place)})
 
     async def follow_scoped(
         self, control: Reader, operator: str
@@ -203,14 +204,14 @@ class FleetWatch:
             self._overview, self._sequence = overview, sequence
         self._begin_again()
 
-    def _note(self, committed: Committed) -> None:
+    def _note(self, committed: StepResult) -> None:
         """Queue a commit; runs on the writer's thread."""
-        if committed.changes is not None:
+        if committed.changes:
             self._commits.append(committed)
             if self._watchers and self._here is not None and not self._here.is_closed():
                 self._here.call_soon_threadsafe(self._news.set)
 
-    def _asked(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
+    def _query(self, question: Callable[[FleetOverview], T]) -> tuple[T] | None:
         """Query the current overview; return None if the overview missed a commit."""
         with self._lock:
             overview = self._overview
@@ -219,7 +220,7 @@ class FleetWatch:
             while self._commits:
                 committed = self._commits.popleft()
                 changes = committed.changes
-                if changes is None or committed.sequence <= self._sequence:
+                if committed.sequence <= self._sequence:
                     continue
                 if committed.sequence != self._sequence + 1 or changes.topology is not None:
                     self._overview = None
@@ -236,7 +237,7 @@ class FleetWatch:
             self._news.clear()
             version = self._version
             try:
-                event, shown, more = await self.look(control, self._changed)
+                event, shown, more = await self.query(control, self._next_message)
             except Stopping:
                 self._begin_again()
                 return
@@ -288,7 +289,7 @@ class FleetWatch:
     def _everything(self, overview: FleetOverview) -> bytes:
         if self._whole[0] != self._sequence:
             place = f"{self._epoch}-{self._version}"
-            self._whole = self._sequence, encoded(_shown(overview, place))
+            self._whole = self._sequence, encoded(_fleet_form(overview, place))
         return encoded(self._always())[:-1] + b"," + self._whole[1][1:]
 
     def _always(self) -> dict[str, object]:
@@ -299,7 +300,7 @@ class FleetWatch:
     def _now(self) -> dict[str, object]:
         return {"now": timestamps.iso8601(self._clock.now_ms())}
 
-    def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
+    def _next_message(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
         """Return the message with the next changes, and whether more changes remain."""
         difference = overview.difference()
         if difference.laid_out:
@@ -315,13 +316,14 @@ class FleetWatch:
         return "change", shown, len(difference.operations) >= OPERATIONS_MAX
 
 
-def _shown(overview: FleetOverview, place: str) -> dict[str, object]:
+def _fleet_form(overview: FleetOverview, place: str) -> dict[str, object]:
+    """Return the complete overview in the form of a message."""
     return {
         "place": place,
         "layout": overview.layout,
         "states": STATES,
         "hosts": len(overview.names),
-        "host_states": overview.runs(),
+        "host_states": overview.encoded_states(),
         "racks": RACK.each(overview.racks),
         "counts": overview.counts(),
         "operations": _operations(overview, overview.urgent()),

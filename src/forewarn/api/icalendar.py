@@ -26,7 +26,7 @@ def calendar(name: str, components: Iterable[Iterable[str]]) -> bytes:
         *(line for component in components for line in component),
         "END:VCALENDAR",
     ]
-    return b"".join(part + b"\r\n" for line in lines for part in _folded(line.encode()))
+    return b"".join(part + b"\r\n" for line in lines for part in _fold(line.encode()))
 
 
 def utc(at_ms: int) -> str:
@@ -42,13 +42,13 @@ def text(value: str) -> str:
     return whole
 
 
-def _folded(line: bytes) -> Iterator[bytes]:
+def _fold(line: bytes) -> Iterator[bytes]:
     """Yield the parts of a line, none of which cuts a character of UTF-8."""
-    limit, head = LINE_OCTETS_MAX, b""
-    while len(line) > limit:
-        cut = limit
+    start, limit, head = 0, LINE_OCTETS_MAX, b""
+    while len(line) - start > limit:
+        cut = start + limit
         while line[cut] & 0xC0 == 0x80:
             cut -= 1
-        yield head + line[:cut]
-        line, limit, head = line[cut:], LINE_OCTETS_MAX - 1, b" "
-    yield head + line
+        yield head + line[start:cut]
+        start, limit, head = cut, LINE_OCTETS_MAX - 1, b" "
+    yield head + line[start:]

@@ -86,7 +86,7 @@ async def answered_once(
         kept = await control.look_up(lambda store: store.answers.find(record))
         if kept is not None:
             audit.record = replace(audit.record, outcome=REPEATED)
-            return _repeated(kept, fingerprint)
+            return _kept_response(kept, fingerprint)
         audit.record = record
         response, may_be_kept = await act()
         if may_be_kept and audit.is_stored:  # otherwise repetitions would fill the store
@@ -109,7 +109,7 @@ def _owner(caller: ApiCaller) -> str:
     return f"{name} roles {sha256(roles.encode()).hexdigest()}"
 
 
-def _repeated(kept: KeptAnswer, fingerprint: str) -> Response:
+def _kept_response(kept: KeptAnswer, fingerprint: str) -> Response:
     if kept.request != fingerprint:
         raise KeyReused(key=kept.key)
     if not kept.status:

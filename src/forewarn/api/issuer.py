@@ -71,7 +71,7 @@ class Issuer(PyJWKClient):
     def cached(self, key_id: str | None) -> PyJWK | None:
         """Return a cached key by its id, or the only key; None if a fetch is needed first."""
         keys = self.current()
-        return _selected(keys, key_id) if keys else None
+        return _select_key(keys, key_id) if keys else None
 
     def key(self, key_id: str | None) -> PyJWK | None:
         """Return a key by its id, or the only key; fetch the keys first if needed.
@@ -80,7 +80,7 @@ class Issuer(PyJWKClient):
             PyJWKClientConnectionError: the issuer returned no usable answer.
         """
         if key_id is None:
-            return _selected(self.get_jwk_set(), key_id)
+            return _select_key(self.get_jwk_set(), key_id)
         try:
             return self.get_signing_key(key_id)
         except PyJWKClientConnectionError:
@@ -102,7 +102,7 @@ class Issuer(PyJWKClient):
         if self._failed_ms >= 0 and 0 <= now_ms - self._failed_ms < PAUSE_S * 1000:
             raise PyJWKClientConnectionError("the last fetch failed a moment ago")
         try:
-            addresses, keys = _published(self.uri, self._issuer)
+            addresses, keys = _fetch_published(self.uri, self._issuer)
         except UNUSABLE as error:
             self._failed_ms = now_ms
             reason = shown_reason(error)
@@ -113,13 +113,13 @@ class Issuer(PyJWKClient):
         return keys
 
 
-def _selected(keys: PyJWKSet, key_id: str | None) -> PyJWK | None:
+def _select_key(keys: PyJWKSet, key_id: str | None) -> PyJWK | None:
     if key_id is None:
         return keys.keys[0] if len(keys.keys) == 1 else None
     return PyJWKClient.match_kid(keys.keys, key_id)
 
 
-def _published(place: str, issuer: str) -> tuple[SignInAddresses, PyJWKSet]:
+def _fetch_published(place: str, issuer: str) -> tuple[SignInAddresses, PyJWKSet]:
     """Return what the issuer publishes; raises if its answers are not usable."""
     about = _answer(ClientRequest("GET", place, {}))
     if about.get("issuer") != issuer:

@@ -95,7 +95,7 @@ _PLAN_ID = Field("plan", Text(16), "Id of a plan (default: the plan in force).")
 )
 async def create_maintenance(call: ApiCall) -> ApiResponse:
     """Create a maintenance as a draft."""
-    committed = await call.control.submit(await _asked(call), call.actor)
+    committed = await call.control.submit(await _read_maintenance(call), call.actor)
     assert committed.maintenance is not None
     return one_view(MaintenanceView(committed.maintenance), 201)
 
@@ -114,7 +114,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     Source: F-2.
     """
-    asked = await _asked(call)
+    asked = await _read_maintenance(call)
     topology = await call.control.fleet()
     now_ms = call.control.clock.now_ms()
 
@@ -146,7 +146,7 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
     return ApiResponse(shown)
 
 
-async def _moved(call: ApiCall, word: stimuli.PlaneStimulus) -> ApiResponse:
+async def _apply_command(call: ApiCall, word: stimuli.PlaneStimulus) -> ApiResponse:
     """Apply an operator's command and return the maintenance afterwards."""
     number = number_of(call)
     await call.control.submit(word, call.actor)
@@ -156,7 +156,7 @@ async def _moved(call: ApiCall, word: stimuli.PlaneStimulus) -> ApiResponse:
 @Route("POST /v1/maintenances/{id}/start", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
 async def start_maintenance(call: ApiCall) -> ApiResponse:
     """Start a draft."""
-    return await _moved(call, stimuli.StartMaintenance(number_of(call)))
+    return await _apply_command(call, stimuli.StartMaintenance(number_of(call)))
 
 
 @Route("POST /v1/maintenances/{id}/pause", Permission.OPERATE, form=forms.PAUSE, answer=ONE)
@@ -165,20 +165,20 @@ async def pause_maintenance(call: ApiCall) -> ApiResponse:
     form = call.form
     keep = form.get("keep_announced", False)
     word = stimuli.PauseMaintenance(number_of(call), form.get("reason", ""), keep)
-    return await _moved(call, word)
+    return await _apply_command(call, word)
 
 
 @Route("POST /v1/maintenances/{id}/resume", Permission.OPERATE, form=forms.EMPTY, answer=ONE)
 async def resume_maintenance(call: ApiCall) -> ApiResponse:
     """Resume a paused or stopped maintenance."""
-    return await _moved(call, stimuli.ResumeMaintenance(number_of(call)))
+    return await _apply_command(call, stimuli.ResumeMaintenance(number_of(call)))
 
 
 @Route("POST /v1/maintenances/{id}/cancel", Permission.OPERATE, form=forms.REASON, answer=ONE)
 async def cancel_maintenance(call: ApiCall) -> ApiResponse:
     """Cancel a maintenance permanently."""
     word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
-    return await _moved(call, word)
+    return await _apply_command(call, word)
 
 
 @Route(
@@ -256,7 +256,7 @@ async def postpone_maintenance(call: ApiCall) -> ApiResponse:
 
     Source: F-8.
     """
-    return await _moved(call, _postponing(call, number_of(call), tuple(call.form["hosts"])))
+    return await _apply_command(call, _postponing(call, number_of(call), tuple(call.form["hosts"])))
 
 
 @Route(
@@ -288,12 +288,17 @@ def _postponing(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stim
     return stimuli.PostponeHosts(maintenance, hosts, until_ms, by, form.get("reason", ""))
 
 
-def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
+def _select_hosts(topology: Topology, call: ApiCall) -> tuple[str, ...]:
     """Return the hosts selected by a form; O(fleet)."""
     form = call.form
     ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
-    if len(ways) != 1:
-        raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
+    domain = form.get("failure_domain", "")
+    if "=" in domain and not ways:
+        return select(topology.hosts.values(), domain)
+    if len(ways) != 1 or "=" in domain:
+        raise MaintenanceInvalid(
+            problem="give exactly one of hosts, selector, all and failure_domain with a value"
+        )
     if ways == ["hosts"]:
         return tuple(form["hosts"])
     if ways == ["selector"]:
@@ -306,10 +311,10 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
     return hosts
 
 
-async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
+async def _read_maintenance(call: ApiCall) -> stimuli.CreateMaintenance:
     """Return the requested maintenance; O(fleet) for a form with a selector."""
     form = call.form
-    hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
+    hosts = await call.control.read(lambda view: _select_hosts(view.state.topology, call))
     policy = await call.control.read(lambda view: view.maintenance_policy)
     at_once = form.get("max_at_once", 0)
     return stimuli.CreateMaintenance(
@@ -328,6 +333,7 @@ async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
         max_failures=form.get("max_failures", policy.max_failures),
         move_s=form.get("move_vms", 0),
         return_vms=form.get("return_vms", False),
+        failure_domain=form.get("failure_domain", "").partition("=")[0],
     )
 
 

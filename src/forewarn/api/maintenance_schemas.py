@@ -29,7 +29,7 @@ from forewarn.core.maintenance import (
 from forewarn.core.outlook import GroupOutlook, HostRoom
 from forewarn.planning.durations import LearnedDuration, duration_text
 from forewarn.planning.plan import Wave
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, every_code
 from forewarn.store.maintenances import HostState, HostWork
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema
@@ -130,7 +130,12 @@ BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
     "The first blocker of a host, wave or maintenance.",
     Member("name", TEXT, meaning="The waiting host, wave or maintenance."),
-    Member("code", words(Code), "blocker.code", "Stable code of the blocker."),
+    Member(
+        "code",
+        {"type": "string", "enum": [each.value for each in every_code()]},
+        "blocker.code",
+        "Stable code of the blocker.",
+    ),
     Member(
         "subject", TEXT, "blocker.subject", "Host, operation or budget that causes the blocker."
     ),
@@ -220,6 +225,12 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
     Member("priority", WHOLE, "maintenance.priority"),
     Member("max_failures", WHOLE, "maintenance.max_failures"),
     Member("canary_hosts", TEXTS, "maintenance.canary_hosts"),
+    Member(
+        "failure_domain",
+        TEXT,
+        "maintenance.failure_domain",
+        "Label whose values are worked on one at a time; may be empty.",
+    ),
     Member("wave", WHOLE, lambda v: v.maintenance.wave or 0, "0: between waves."),
     Member(
         "gate", TEXT, "maintenance.gate", "Gate that Forewarn checks after each wave; may be empty."

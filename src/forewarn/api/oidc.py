@@ -148,7 +148,7 @@ class Oidc:
         await self._sign_outs.read()
         login = self._logins.get(digest)
         if login is None:
-            login = await self._verified(token, digest)
+            login = await self._verify(token, digest)
             self._logins[digest] = login
             if len(self._logins) > LOGINS_MAX:
                 self._logins.popitem(last=False)
@@ -177,7 +177,7 @@ class Oidc:
     def _wrong(self, reason: str) -> IssuerTokenWrong:
         return IssuerTokenWrong(issuer=self.settings.issuer, reason=reason)
 
-    async def _verified(self, token: str, digest: str) -> Login:
+    async def _verify(self, token: str, digest: str) -> Login:
         import jwt  # noqa: PLC0415 - most services have no issuer
 
         from forewarn.api.issuer import MALFORMED  # noqa: PLC0415 - the same
@@ -226,15 +226,15 @@ class Oidc:
         Raises:
             IssuerUnavailable: the key is unknown, and the issuer does not answer.
         """
-        issuer = self._published()
+        issuer = self._issuer_keys()
         key = issuer.cached(key_id)
         if key is None:
-            key = await self._fetched(partial(issuer.key, key_id))
+            key = await self._fetch(partial(issuer.key, key_id))
         if issuer.current() is not self._keys:  # withdrawn keys must not stay in the cache
             self._forget_logins(issuer)
         return key
 
-    def _published(self) -> Issuer:
+    def _issuer_keys(self) -> Issuer:
         from forewarn.api.issuer import Issuer  # noqa: PLC0415 - most services have no issuer
 
         if self._issuer is None:
@@ -251,14 +251,14 @@ class Oidc:
 
     def _refresh(self) -> None:
         """Start to fetch the issuer's keys again if they are old."""
-        issuer, now_ms = self._published(), self._clock.now_ms()
+        issuer, now_ms = self._issuer_keys(), self._clock.now_ms()
         if issuer.current() is not self._keys:
             self._forget_logins(issuer)
         if self._refreshing is None and not 0 <= now_ms - self._refreshed_ms < REFRESH_MS:
             self._refreshed_ms = now_ms
-            self._refreshing = asyncio.ensure_future(self._refreshed(issuer))
+            self._refreshing = asyncio.ensure_future(self._refresh_issuer(issuer))
 
-    async def _refreshed(self, issuer: Issuer) -> None:
+    async def _refresh_issuer(self, issuer: Issuer) -> None:
         from jwt import PyJWTError  # noqa: PLC0415 - most services have no issuer
 
         try:
@@ -269,7 +269,7 @@ class Oidc:
             if self._issuer is issuer:
                 self._refreshing = None
 
-    async def _fetched(self, fetch: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the fetch returns
+    async def _fetch(self, fetch: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the fetch returns
         from jwt.exceptions import PyJWKClientConnectionError  # noqa: PLC0415 - as above
 
         try:
@@ -288,9 +288,9 @@ class Oidc:
         """
         if not self.settings.issuer:
             raise SignInUnavailable
-        issuer = self._published()
+        issuer = self._issuer_keys()
         if issuer.addresses is None:
-            await self._fetched(issuer.refresh)
+            await self._fetch(issuer.refresh)
         addresses = issuer.addresses
         assert addresses is not None, "a successful fetch sets them"
         if not (is_protected(addresses.authorize_url) and is_protected(addresses.token_url)):
@@ -311,8 +311,8 @@ class Oidc:
             "client_id": self.settings.client_id,
             "redirect_uri": f"{origin}/",
             "scope": issuer.scope,
-            "state": _derived("state", verifier),
-            "nonce": _derived("nonce", verifier),
+            "state": _challenge("state", verifier),
+            "nonce": _challenge("nonce", verifier),
             "code_challenge": urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
@@ -329,7 +329,7 @@ class Oidc:
         """
         if not self.settings.issuer:
             raise SignInUnavailable
-        if not verifier or state != _derived("state", verifier):
+        if not verifier or state != _challenge("state", verifier):
             raise SignInFailed(reason="the sign-in was begun in another browser, or too long ago")
         issuer = await self._addresses()
         form = {
@@ -339,18 +339,18 @@ class Oidc:
             "client_id": self.settings.client_id,
             "code_verifier": verifier,
         }
-        token = await self._exchanged(issuer.token_url, form)
+        token = await self._exchange(issuer.token_url, form)
         try:
             login = await self.login(token)
         except IssuerTokenWrong as error:
             reason = f"the issuer's token is not accepted: {error.facts['reason']}"
             raise SignInFailed(reason=reason) from None
-        if login.nonce != _derived("nonce", verifier):
+        if login.nonce != _challenge("nonce", verifier):
             reason = "the claim `nonce` of the issuer's token is that of another sign-in"
             raise SignInFailed(reason=reason)
         return token, login
 
-    async def _exchanged(self, url: str, form: Mapping[str, str]) -> str:
+    async def _exchange(self, url: str, form: Mapping[str, str]) -> str:
         from forewarn.api.issuer import UNUSABLE, exchange_code  # noqa: PLC0415 - as above
 
         if self._waiting >= SIGN_INS_MAX:
@@ -442,6 +442,6 @@ def _is_name(text: object) -> bool:
     )
 
 
-def _derived(purpose: str, verifier: str) -> str:
+def _challenge(purpose: str, verifier: str) -> str:
     """Return the PKCE challenge (a hash) of a verifier."""
     return sha256(f"{purpose} {verifier}".encode()).hexdigest()

@@ -63,7 +63,7 @@ async def list_destinations(find: Find, _call: ApiCall) -> ApiResponse:
 @Route("POST /v1/outbox/{name}/retry", Permission.OPERATE, form=EMPTY, answer=TABLE)
 async def retry_destination(find: Find, call: ApiCall) -> ApiResponse:
     """Retry a failing destination now."""
-    _required(find, call).retry(call.path["name"])
+    _outbox(find, call).retry(call.path["name"])
     return ApiResponse({})
 
 
@@ -77,18 +77,18 @@ async def retry_destination(find: Find, call: ApiCall) -> ApiResponse:
 async def validate_destination(find: Find, call: ApiCall) -> ApiResponse:
     """Validate a destination with the code that the destination received."""
     name = call.path["name"]
-    _required(find, call).validate(name, call.query["code"])
+    _outbox(find, call).validate(name, call.query["code"])
     return ApiResponse({"validated": name})
 
 
 @Route("POST /v1/outbox/{name}/skip", Permission.OPERATE, form=_SKIP, answer=TABLE)
 async def skip_entries(find: Find, call: ApiCall) -> ApiResponse:
     """Skip a destination's undelivered entries up to a given entry."""
-    _required(find, call).skip(call.path["name"], call.form["sequence"])
+    _outbox(find, call).skip(call.path["name"], call.form["sequence"])
     return ApiResponse({})
 
 
-def _required(find: Find, call: ApiCall) -> Outbox:
+def _outbox(find: Find, call: ApiCall) -> Outbox:
     outbox = find()
     if outbox is None:
         raise UnknownDestination(name=call.path["name"], known="none")

@@ -64,14 +64,14 @@ async def get_overview(call: ApiCall) -> ApiResponse:
 async def get_overview_hosts(call: ApiCall) -> ApiResponse:
     """List the names of hosts, in the order of the overview."""
     first, limit = call.query.get("from", 0), call.query.get("limit", NAMES_MAX)
-    ask = partial(_named, first=first, limit=limit, name=call.query.get("host", ""))
+    ask = partial(_hosts_body, first=first, limit=limit, name=call.query.get("host", ""))
     if call.control.owners is not None:
         fleet = await call.control.fleet()
         return ApiResponse(await call.control.compute(lambda: ask(FleetOverview(fleet, {}, {}))))
-    return ApiResponse(await call.control.overview.look(call.control, ask))
+    return ApiResponse(await call.control.overview.query(call.control, ask))
 
 
-def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> bytes:
+def _hosts_body(overview: FleetOverview, *, first: int, limit: int, name: str) -> bytes:
     if name:
         place = overview.place_of(name)
         if place is None:

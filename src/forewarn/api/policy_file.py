@@ -18,7 +18,7 @@ from forewarn.protocol import timestamps
 from forewarn.rules import members as kinds
 from forewarn.rules.local_time import Window
 from forewarn.rules.members import members_of
-from forewarn.rules.window import WINDOW
+from forewarn.rules.window import WINDOW_TABLE
 from forewarn.validation import fields
 from forewarn.validation.durations import iso_duration, read_time_ms
 from forewarn.validation.fields import NAME, ValidationFailed, Values, ValueType
@@ -70,7 +70,7 @@ _OF_POLICY_ALONE = frozenset({"hosts", "groups", "tags"})
 RULE_WINDOW = _form(
     "RuleWindowForm",
     "A recurring time in which an owner wants work to start; members as in a policy's window.",
-    (each for each in WINDOW.members if each.name not in _OF_POLICY_ALONE),
+    (each for each in WINDOW_TABLE.members if each.name not in _OF_POLICY_ALONE),
 )
 
 
@@ -80,7 +80,7 @@ def window_of(given: Values, where: str) -> Window:
     Raises:
         ValidationFailed: members contradict each other.
     """
-    window = _table(WINDOW, given, where, "rule")
+    window = _table(WINDOW_TABLE, given, where, "rule")
     assert isinstance(window, Window), window
     return window
 
@@ -163,14 +163,14 @@ def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
     """Return a policy as a form for `PUT`, without defaults; tables come last, as in TOML."""
     plain = MaintenancePolicy()
     form = {
-        each.name: _written(each.kind, getattr(policy, name))
+        each.name: _file_form(each.kind, getattr(policy, name))
         for name, each in _MEMBERS
         if getattr(policy, name) != getattr(plain, name)
     }
     return dict(sorted(form.items(), key=lambda each: _is_table(each[1])))
 
 
-def _written(kind: kinds.Kind, given: Any) -> Any:  # noqa: ANN401
+def _file_form(kind: kinds.Kind, given: Any) -> Any:  # noqa: ANN401
     """Return a value as a policy file has it."""
     write = _WRITERS.get(type(kind))
     return write(kind, given) if write else given
@@ -184,7 +184,7 @@ def _written_by_name(kind: kinds.ByNameKind, given: Any) -> object:  # noqa: ANN
 
 def _written_table(kind: kinds.TableKind, given: object) -> dict[str, Any]:
     kind_of = {each.name: each.kind for each in kind.members}
-    return {name: _written(kind_of[name], each) for name, each in kind.write(given).items()}
+    return {name: _file_form(kind_of[name], each) for name, each in kind.write(given).items()}
 
 
 #: Kind -> its form in a policy file; without one that is the value.
@@ -195,7 +195,7 @@ _WRITERS: dict[type[object], Callable[[Any, Any], object]] = {
     kinds.MomentKind: lambda _, given: timestamps.iso8601(given),
     kinds.SelectorKind: lambda _, given: ",".join(given),
     kinds.ChoiceKind: lambda kind, given: next(w for w in kind.words if kind.words[w] == given),
-    kinds.ListKind: lambda kind, given: [_written(kind.kind, each) for each in given],
+    kinds.ListKind: lambda kind, given: [_file_form(kind.kind, each) for each in given],
     kinds.ByNameKind: _written_by_name,
     kinds.TableKind: _written_table,
 }

@@ -72,7 +72,7 @@ async def apply_policy(call: ApiCall) -> ApiResponse:
     if applied:
         await call.control.submit(ApplyPolicy(policy), call.actor)
     elif policy != before:
-        planned = await _planned(call, policy)
+        planned = await _plan_effects(call, policy)
     was, form = policy_form(before), policy_form(policy)
     changed = [name for name in dict.fromkeys((*was, *form)) if was.get(name) != form.get(name)]
     return ApiResponse(
@@ -84,7 +84,7 @@ def _read(call: ApiCall) -> MaintenancePolicy:
     return policy_of(read_file(POLICY_FILE, call.body, call.media))
 
 
-async def _planned(call: ApiCall, policy: MaintenancePolicy) -> list[dict[str, object]]:
+async def _plan_effects(call: ApiCall, policy: MaintenancePolicy) -> list[dict[str, object]]:
     """Return the effect of a policy on live maintenances, until planning takes too long."""
     now_ms = call.control.clock.now_ms()
 

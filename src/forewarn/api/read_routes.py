@@ -141,11 +141,8 @@ def _document_of(view: StateView, vm: str) -> Document:
     if known is not None:
         return known.document
     empty = fresh(key, group)
-    live = [
-        (state.operations[event.operation], event)
-        for event in (state.events[each] for each in state.event_ids_of(group))
-    ]
-    return refreshed(empty, visible(empty, live)).document
+    live = [state.events[each] for each in state.event_ids_of(group)]
+    return refreshed(empty, visible(empty, live, state.operations)).document
 
 
 @Route(
@@ -180,6 +177,9 @@ async def list_history(call: ApiCall) -> ApiResponse:
     if until_ms := call.time_ms("until"):
         first_after = 1 + await call.control.look_up(partial(_last_before, time_ms=until_ms))
         paging["before"] = min(paging.get("before", 0) or first_after, first_after)
+    # Entries appear with their commit, like everything else that this process answers.
+    unread = call.control.loop.freshness().history_seq + 1
+    paging["before"] = min(paging.get("before", 0) or unread, unread)
     page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
     entries = await call.control.look_up(lambda store: store.history(page))
     if not entries:

@@ -35,13 +35,12 @@ from forewarn.replication.messages import (
     Relayed,
     RelayedReport,
     RelayedRequests,
-    Request,
-    RequestAnswer,
     Upstream,
     VmPoll,
     read_relay_answer,
     read_relayed,
 )
+from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.server import FeedServer
 
 log = logging.getLogger("forewarn")
@@ -244,7 +243,7 @@ class Relay:
             futures = [future for _, future in batch]
             try:
                 answer = await self._call(RelayedRequests(tuple(each for each, _ in batch)))
-                await self._shown(answer.generation)
+                await self._await_shown(answer.generation)
             except (OSError, EOFError, HttpBroken, FeedUnreadable) as error:
                 for future in futures:
                     if not future.done():
@@ -258,7 +257,7 @@ class Relay:
                 else:
                     future.set_result(result)
 
-    async def _shown(self, generation: int) -> None:
+    async def _await_shown(self, generation: int) -> None:
         """Wait until the feed shows a commit; it is durable, so not for long."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + TRIED_S
@@ -298,7 +297,7 @@ class Relay:
         if not url:
             raise ConnectionError("no process is active")
         async with asyncio.timeout(CALL_S if isinstance(relayed, RelayedReport) else ANSWERED_S):
-            stream = await self._connected(url)
+            stream = await self._connect(url)
             try:
                 headers = {LEASE_HEADER.decode(): token}
                 answer = await stream.exchange("POST", RELAY_PATH, headers, body=encoded(relayed))
@@ -308,7 +307,7 @@ class Relay:
             raise RelayRefused(answer.status)
         return read_relay_answer(answer.body)
 
-    async def _connected(self, url: str) -> HttpStream:
+    async def _connect(self, url: str) -> HttpStream:
         """Open a connection to the server of a URL, or of `unix:PATH`."""
         if url.startswith("unix:"):
             path = url.removeprefix("unix:")

@@ -31,7 +31,7 @@ from forewarn.core.naming import (
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.protocol.versions import VERSIONS
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.blockers import every_waiver
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.fields import (
     NAME,
@@ -337,6 +337,12 @@ MAINTENANCE = Form(
         ),
         Field("gate", NAME, "Gate from the settings, checked after each wave."),
         Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Number of hosts in the first wave."),
+        Field(
+            "failure_domain",
+            Text(),
+            "Label of the policy's `failure_domains`: a wave has hosts with one value of it. "
+            "With a value, such as `rack=r7`, it selects the hosts with this label.",
+        ),
     ),
 )
 DECLARE = Form(
@@ -368,7 +374,7 @@ EMERGENCY = Form(
         ),
         Field(
             "waive",
-            ListOf(Choice({each.value: each for each in Waiver}), len(Waiver)),
+            ListOf(Choice({each: each for each in every_waiver()}), len(every_waiver())),
             "Rules that the work need not keep; the review lists them. `fault-domain`: one fault "
             "domain of a group at a time. `budgets`: of the policy and the maintenance. `notice`: "
             "of the impact.",

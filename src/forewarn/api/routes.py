@@ -127,7 +127,7 @@ class AnyRoute(Protocol):
         """The permission that a caller needs."""
 
 
-async def _undefined(*_: object) -> ApiResponse:
+async def _not_implemented(*_: object) -> ApiResponse:
     raise NotImplementedError
 
 
@@ -171,7 +171,7 @@ class Route:
     sentence: str = ""
     name: str = ""
     summary: str = ""
-    act: Callable[..., Awaitable[ApiResponse]] = _undefined
+    act: Callable[..., Awaitable[ApiResponse]] = _not_implemented
 
     def __call__(self, act: Callable[..., Awaitable[ApiResponse]]) -> Route:
         """Return the route that a function carries out."""

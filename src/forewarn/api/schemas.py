@@ -198,7 +198,7 @@ _AT_A_GLANCE = frozenset(
 )
 
 
-def _glanced(member: Member[Operation]) -> Member[Glance]:
+def _of_glance(member: Member[Operation]) -> Member[Glance]:
     read = member.reader()
     return Member(member.name, member.schema, lambda g: read(g.operation), member.meaning)
 
@@ -392,7 +392,7 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
 GLANCE: ObjectSchema[Glance] = ObjectSchema(
     "OperationGlance",
     "Summary of an operation, for lists.",
-    *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
+    *(_of_glance(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
     Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
     Member("asked", WHOLE, meaning="Number of the operation's events that VMs can read."),
     Member("approved", WHOLE, meaning="Number of the operation's approved or started events."),

@@ -30,7 +30,8 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.ticket import Ticket, TicketMove, TicketType
 from forewarn.core.topology import Topology
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.other_waits import TIME, UNSEEN
 from forewarn.store import (
     AvailabilityPage,
     HistoryPage,
@@ -136,7 +137,7 @@ def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blo
         own = ", ".join([name for name in subjects if name in layout.vms])
         if known.issuperset(subjects):
             blockers.append(each)
-        elif each.code is not Code.UNSEEN:
+        elif each.code is not UNSEEN:
             blockers.append(_neutral(each.clears_ms))
         elif own:  # an operation may concern VMs of several owners
             blockers.append(replace(each, subject=own, text=f"vm {own} may not know of it"))
@@ -147,7 +148,7 @@ def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blo
 
 def _neutral(clears_ms: int) -> Blocker:
     text = "it waits for other work, or for its start time"
-    return Blocker(Code.TIME, "", 0, clears_ms, text)
+    return Blocker(TIME, "", 0, clears_ms, text)
 
 
 def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
@@ -210,7 +211,7 @@ class ScopedReader(StoreReader):
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of these owners' history, without images."""
         records = self._store.history(replace(page, owners=self._owners, images=False))
-        return [self._narrowed(each) for each in records]
+        return [self._for_owner(each) for each in records]
 
     def history_bounds(self) -> tuple[int, int]:
         """Return the numbers of the last deleted and of the newest entry; 0 without an entry."""
@@ -219,12 +220,12 @@ class ScopedReader(StoreReader):
     def operation(self, number: int) -> Operation | None:
         """Return an operation that concerns these owners."""
         known = self._store.operation(number)
-        return self._own(known) if known else None
+        return self._own_part(known) if known else None
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations that concern these owners."""
         operations = self._store.operations(replace(page, owners=self._owners))
-        return [own for each in operations if (own := self._own(each)) is not None]
+        return [own for each in operations if (own := self._own_part(each)) is not None]
 
     def event(self, event_id: str) -> Event | None:
         """Return an event of a group of these owners."""
@@ -268,12 +269,12 @@ class ScopedReader(StoreReader):
             texts=tuple([replace(each, by=actor_for_owner(each.by, vms)) for each in ticket.texts]),
         )
 
-    def _own(self, operation: Operation) -> Operation | None:
+    def _own_part(self, operation: Operation) -> Operation | None:
         events = {each.id: each for each in self.events_of(operation.number)}
         own = narrowed_operation(operation, self._layout, events)
         return own if own.vms or own.events else None
 
-    def _narrowed(self, recorded: Recorded) -> Recorded:
+    def _for_owner(self, recorded: Recorded) -> Recorded:
         entry = recorded.entry
         subject = f"op-{entry.operation}: " if entry.operation else ""
         text = entry.text if entry.group else f"{subject}{ACTIONS[entry.action]}"

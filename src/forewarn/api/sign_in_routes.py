@@ -30,7 +30,7 @@ COOKIE_LENGTH_MAX = 4000
 @Route("GET /v1/sign-in", Permission.PUBLIC, answer=object_schema(issuer=TEXT, client_id=TEXT))
 async def get_sign_in(oidc: Oidc | None, _: ApiCall) -> ApiResponse:
     """Get the issuer and the service's name there, for programs that sign people in."""
-    settings = _required(oidc).settings
+    settings = _require_oidc(oidc).settings
     if not settings.issuer:
         raise SignInUnavailable
     return ApiResponse({"issuer": settings.issuer, "client_id": settings.client_id})
@@ -40,7 +40,7 @@ async def get_sign_in(oidc: Oidc | None, _: ApiCall) -> ApiResponse:
 async def begin_sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     """Get the issuer's address at which a browser signs in."""
     origin = _origin(call)
-    url, verifier = await _required(oidc).begin(origin)
+    url, verifier = await _require_oidc(oidc).begin(origin)
     response = Response(encoded({"url": url}), media_type=JSON)
     _set(response, ATTEMPT, verifier, origin=origin, age_s=ATTEMPT_S)
     return ApiResponse(None, stream=response)
@@ -65,7 +65,7 @@ async def sign_in(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     origin = _origin(call)
     cookies = cookie_parser(call.headers.get("cookie", ""))
     verifier = cookies.get(cookie_name(ATTEMPT, origin), "")
-    token, login = await _required(oidc).finish(
+    token, login = await _require_oidc(oidc).finish(
         origin, verifier, code=call.form["code"], state=call.form["state"]
     )
     if len(token) > COOKIE_LENGTH_MAX:
@@ -85,11 +85,11 @@ async def sign_out(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     """Sign a browser or the holder of a login out, and end the session in every process."""
     bearer = call.headers.get("authorization", "").partition(" ")[2].strip()
     if bearer:
-        await _required(oidc).sign_out(bearer)
+        await _require_oidc(oidc).sign_out(bearer)
         return ApiResponse(None, stream=Response(status_code=204))
     origin = _origin(call)
     token = cookie_parser(call.headers.get("cookie", "")).get(cookie_name(SESSION, origin), "")
-    login = await _required(oidc).sign_out(token) if token else None
+    login = await _require_oidc(oidc).sign_out(token) if token else None
     if login is not None:
         _record(call, login)
     response = Response(status_code=204)
@@ -97,7 +97,7 @@ async def sign_out(oidc: Oidc | None, call: ApiCall) -> ApiResponse:
     return ApiResponse(None, stream=response)
 
 
-def _required(oidc: Oidc | None) -> Oidc:
+def _require_oidc(oidc: Oidc | None) -> Oidc:
     if oidc is None:
         raise SignInUnavailable
     return oidc

@@ -123,7 +123,7 @@ class Forwarder:
             return
         while FORWARDED_HEADER not in headers:
             if self._successor is not None:
-                await self._successor(scope, _replayed(body, receive), send)
+                await self._successor(scope, _replay_body(body, receive), send)
                 return
             if self._stopped:
                 break
@@ -163,7 +163,11 @@ class Forwarder:
         """Forward an answer in parts until the answer ends or the caller disconnects."""
         loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(left(receive))
         await send(
-            {"type": "http.response.start", "status": response.status, "headers": _kept(response)}
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": _response_headers(response),
+            }
         )
         part = b"begun"
         try:
@@ -240,7 +244,7 @@ def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
     return bool(lease) and hmac.compare_digest(given, lease.encode())
 
 
-def _kept(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
+def _response_headers(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer that the caller receives."""
     headers = [
         (name.lower().encode(), text.encode("latin-1")) for name, text in response.headers.items()
@@ -264,7 +268,7 @@ async def read_forwarded(receive: Receive) -> bytes:
     return body
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Return an ASGI `receive` function that first returns an already received body."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -170,7 +170,7 @@ async def list_tickets(call: ApiCall) -> ApiResponse:
         page = replace(page, rack=await call.control.read(partial(_rack_of, host=page.host)))
     tickets = await call.control.look_up(lambda store: store.tickets(page))
     following = tickets[-1].number if len(tickets) == page.limit else None
-    shown = [TICKET.of(_known(call, each)) for each in tickets]
+    shown = [TICKET.of(_with_key(call, each)) for each in tickets]
     return ApiResponse({"tickets": shown, "next": following})
 
 
@@ -359,19 +359,19 @@ async def _find(call: ApiCall) -> Ticket:
 
 
 async def _read(call: ApiCall, number: int) -> Ticket:
-    ticket = await call.control.look_up(partial(_stored, number=number))
+    ticket = await call.control.look_up(partial(_ticket_of, number=number))
     if ticket is None:
         raise UnknownTicket(name=f"t-{number}")
     return ticket
 
 
-def _stored(store: Store, number: int) -> Ticket | None:
+def _ticket_of(store: Store, number: int) -> Ticket | None:
     return store.ticket(number)
 
 
-def _known(call: ApiCall, ticket: Ticket) -> KnownTicket:
+def _with_key(call: ApiCall, ticket: Ticket) -> KnownTicket:
     return KnownTicket(ticket, call.control.store.lineage.key)
 
 
 def _answer(call: ApiCall, ticket: Ticket) -> ApiResponse:
-    return ApiResponse(TICKET.of(_known(call, ticket)))
+    return ApiResponse(TICKET.of(_with_key(call, ticket)))

@@ -157,23 +157,27 @@ def _records(topology: Topology) -> Iterator[tuple[str, Iterator[tuple[str, dict
     """Yield each kind of record with its records as forms."""
     without = ("name", "health")
     hosts = topology.hosts.values()
-    yield "hosts", ((host.name, _given(host, _PLAIN_HOST, without)) for host in hosts)
+    yield "hosts", ((host.name, _form_of(host, _PLAIN_HOST, without)) for host in hosts)
     yield "groups", ((group.name, _group_form(group)) for group in topology.groups.values())
     yield "vms", ((vm.name, _vm_form(vm)) for vm in topology.vms.values())
 
 
 def _vm_form(vm: Vm) -> dict[str, Any]:
-    return {"host": vm.host, "group": vm.group, **_given(vm, _PLAIN_VM, ("name", "host", "group"))}
+    return {
+        "host": vm.host,
+        "group": vm.group,
+        **_form_of(vm, _PLAIN_VM, ("name", "host", "group")),
+    }
 
 
 def _group_form(group: Group) -> dict[str, Any]:
-    form = _given(group, _PLAIN_GROUP, ("name", "switched_off"))
+    form = _form_of(group, _PLAIN_GROUP, ("name", "switched_off"))
     if "terminate_notice_s" in form:
         form["terminate_notice"] = iso_duration(form.pop("terminate_notice_s"))
     return form
 
 
-def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
+def _form_of(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the form of a record without members that have the default value."""
     members: dict[str, Any] = {}
     for name in record.__match_args__:

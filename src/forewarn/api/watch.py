@@ -1,14 +1,14 @@
 """The watch: streams of history to watchers.
 
 The watch stores only each watcher's position. A watcher reads new entries after a notification,
-and a slow watcher reads them later. There is no queue of entries per watcher.
+and a slow watcher reads them later. There is no queue of entries per watcher. An entry is sent once
+this process's answers to reads contain its commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar
@@ -18,6 +18,8 @@ from starlette.types import Receive, Scope, Send
 from forewarn.api.auth import STILL_PERMITTED
 from forewarn.api.responses import first_of, left, start_stream
 from forewarn.control.inbox import Overloaded
+from forewarn.control.readable import ReadableControl
+from forewarn.core.step import StepResult
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.store import HistoryPage, Recorded, Store
 
@@ -35,8 +37,8 @@ SILENCE_S_MAX = 15.0
 STALL_TIMEOUT_S = 30.0
 #: Interval in seconds between checks of a watcher's permission. Source: P-4.
 PERMISSION_LOOK_S = 2.0
-#: Interval in seconds between polls of the store, for missed notifications.
-LOOK_S = 1.0
+#: Time limit in seconds for the last line of a stream.
+LAST_LINE_S_MAX = 1.0
 
 
 class TooManyStreams(CallerError):
@@ -118,16 +120,20 @@ class OpenStreams:
 class HistoryWatch:
     """Notifies watchers when history grows, and caches its last entries."""
 
-    def __init__(self, store: Store, max_per_operator: int = WATCHERS_MAX) -> None:
-        """Start idle. The first watcher starts the watch, and the last watcher ends it."""
+    def __init__(
+        self, store: Store, loop: ReadableControl, max_per_operator: int = WATCHERS_MAX
+    ) -> None:
+        """Start idle; the first watcher starts the notifications."""
         #: All open streams, including those of the page.
         self.streams = OpenStreams(max_per_operator)
         self._store = store
+        self._loop = loop
+        #: The event loop of the watchers; None before the first watcher.
+        self._here: asyncio.AbstractEventLoop | None = None
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
         #: Set by the next notification, and then replaced.
         self._news = asyncio.Event()
         self._watchers = 0
-        self._watching = False
         self._stopped = False
         self._reading = asyncio.Lock()
 
@@ -145,8 +151,9 @@ class HistoryWatch:
         """
         self.streams.enter(operator)
         self._watchers += 1
-        if not self._watching:
-            self._start()
+        if self._here is None:
+            self._here = asyncio.get_running_loop()
+            self._loop.on_committed.add(self._note)
 
     async def follow(self, after: int, operator: str = "") -> AsyncGenerator[list[Recorded], None]:
         """Yield new entries after a sequence number; an empty list is a keep-alive."""
@@ -173,10 +180,11 @@ class HistoryWatch:
     async def _page(self, after: int) -> list[Recorded]:
         """Return the next entries, from memory or from the store."""
         async with self._reading:
-            page = self._remembered(after)
+            page = self._recent_page(after)
             if page is not None:
                 return page
-            wanted = HistoryPage(after=after, limit=PAGE)
+            readable = self._loop.freshness().history_seq
+            wanted = HistoryPage(after=after, before=readable + 1, limit=PAGE)
             page = await asyncio.to_thread(self._store.history, wanted)
             newest = self._recent[-1].seq if self._recent else 0
             if page and page[0].seq > newest + 1:
@@ -184,7 +192,7 @@ class HistoryWatch:
             self._recent.extend(each for each in page if each.seq > newest)
             return page
 
-    def _remembered(self, after: int) -> list[Recorded] | None:
+    def _recent_page(self, after: int) -> list[Recorded] | None:
         if not self._recent or not self._recent[0].seq <= after + 1 <= self._recent[-1].seq:
             return None
         first = after + 1 - self._recent[0].seq
@@ -194,29 +202,13 @@ class HistoryWatch:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for commits, on its own thread, while there are watchers."""
-        with contextlib.suppress(RuntimeError):
-            while self._watchers:
-                with contextlib.suppress(
-                    ForewarnError
-                ):  # watchers receive the error when they read
-                    self._store.wait_for_commit(LOOK_S)
-                loop.call_soon_threadsafe(self._wake)
-            loop.call_soon_threadsafe(self._unwatched)
-
-    def _start(self) -> None:
-        self._watching = True
-        arguments = (asyncio.get_running_loop(),)
-        threading.Thread(target=self._watch, args=arguments, name="tail", daemon=True).start()
-
-    def _unwatched(self) -> None:
-        self._watching = False
-        if self._watchers:  # a watcher joined while the thread was ending
-            self._start()
+    def _note(self, _: StepResult) -> None:
+        """Wake the watchers; runs on the thread of the control plane."""
+        if self._watchers and self._here is not None and not self._here.is_closed():
+            self._here.call_soon_threadsafe(self._wake)
 
 
-async def _refused(still: Callable[[], bool] | None) -> None:
+async def _await_permission_end(still: Callable[[], bool] | None) -> None:
     """Wait until a caller's permission ends."""
     while still is None or still():  # noqa: ASYNC110 - tokens expire without an event
         await asyncio.sleep(PERMISSION_LOOK_S)
@@ -237,7 +229,7 @@ class WatchStream(Generic[T]):
         """Prepare a stream.
 
         Args:
-            pages: the result of `Tail.follow`.
+            pages: the result of `HistoryWatch.follow`.
             media: the media type.
             line: encodes one entry.
             alive: the keep-alive.
@@ -253,7 +245,7 @@ class WatchStream(Generic[T]):
         """Send until the watcher leaves, stalls or loses its permission, or the service stops."""
         still = scope.get("state", {}).get(STILL_PERMITTED)
         with contextlib.suppress(asyncio.CancelledError):  # the service ends
-            await first_of(self._send(send), left(receive), _refused(still))
+            await first_of(self._send(send), left(receive), _await_permission_end(still))
 
     async def _send(self, send: Send) -> None:
         """Send all pages, and a last line after every kind of end."""
@@ -271,5 +263,5 @@ class WatchStream(Generic[T]):
         finally:
             await self._pages.aclose()
             with contextlib.suppress(TimeoutError, OSError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LAST_LINE_S_MAX):
                     await send({"type": "http.response.body", "body": last})

@@ -24,7 +24,8 @@ from forewarn.core.declarations import (
 )
 from forewarn.core.refusals import Unknown, UnknownMaintenance, UnknownOperation
 from forewarn.core.why import blocker_of, why_host, why_maintenance, why_wave
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.hand_back import HAND_BACK
 from forewarn.validation.durations import written
 from forewarn.validation.fields import Schema, Text
 from forewarn.validation.forms import Field
@@ -35,7 +36,7 @@ PORTION = 200
 NAMED_MAX = 20
 
 #: States of declared work that is not announced yet.
-DECIDED_BEFORE = frozenset(ResourceState) - {
+UNANNOUNCED = frozenset(ResourceState) - {
     ResourceState.ANNOUNCED,
     ResourceState.STARTED,
     ResourceState.DONE,
@@ -129,7 +130,7 @@ async def _why_host(call: ApiCall, host: str) -> ApiResponse | None:
         if not of_host and host not in view.state.topology.hosts:
             return None
         numbers = [each.number for each in draft.operations(("host", host))]
-        return numbers, _planned(view, host, now_ms)
+        return numbers, _waits_of_planned(view, host, now_ms)
 
     work = await call.control.read(query)
     if work is None:
@@ -148,7 +149,7 @@ async def _why_vm(call: ApiCall, vm: str) -> ApiResponse | None:
         if vm not in state.topology.vms:
             return None
         numbers = sorted(state.places.of(("vm", vm)))
-        return numbers, _planned(view, state.topology.vms[vm].host, now_ms)
+        return numbers, _waits_of_planned(view, state.topology.vms[vm].host, now_ms)
 
     work = await call.control.read(query)
     if work is None:
@@ -158,7 +159,7 @@ async def _why_vm(call: ApiCall, vm: str) -> ApiResponse | None:
     return _answer(vm, "vm", waits + planned)
 
 
-def _planned(view: StateView, host: str, now_ms: int) -> list[Waits]:
+def _waits_of_planned(view: StateView, host: str, now_ms: int) -> list[Waits]:
     """Return the blockers of a host's work that is not announced yet.
 
     Owners see declared work alone, and of it what concerns their own VMs. Source: P-3, T-1.
@@ -173,7 +174,7 @@ def _planned(view: StateView, host: str, now_ms: int) -> list[Waits]:
         Waits(each.maintenance.id, _hand_back(each, one))
         for each in declared(view.unscoped.state, view.state.topology, now_ms)
         for one in each.resources
-        if one.host == host and one.state in DECIDED_BEFORE
+        if one.host == host and one.state in UNANNOUNCED
     ]
 
 
@@ -183,7 +184,7 @@ def _hand_back(declaration: DeclaredMaintenance, resource: DeclaredResource) -> 
     state = resource.state.value.replace("-", " ")
     text = f"{name} is declared for host {resource.host} ({state})"
     clears_ms = resource.start_ms or deadline_ms
-    return Blocker(Code.HAND_BACK, name, declaration.declaration.declared_ms, clears_ms, text)
+    return Blocker(HAND_BACK, name, declaration.declaration.declared_ms, clears_ms, text)
 
 
 async def _of_operation(call: ApiCall, number: int) -> list[Waits]:
@@ -222,10 +223,10 @@ async def list_blockers(call: ApiCall) -> ApiResponse:
     # A maintenance with announced or running work has the blocker of one of its operations.
     counted = {each.blocker for each in waiting}
     waiting += [w for w in await call.control.read(maintenances) if w.blocker not in counted]
-    return ApiResponse({"groups": _grouped(waiting)})
+    return ApiResponse({"groups": _by_blocker(waiting)})
 
 
-def _grouped(waiting: Iterable[Waits]) -> list[dict[str, object]]:
+def _by_blocker(waiting: Iterable[Waits]) -> list[dict[str, object]]:
     """Return waiting work grouped by blocker, the largest group first."""
     by_blocker: dict[tuple[str, str], list[Waits]] = {}
     for each in waiting:

@@ -10,11 +10,11 @@ from forewarn.api import request_forms as forms
 from forewarn.api import schemas
 from forewarn.api.lookup import check_named, find
 from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.control.plane import Committed
 from forewarn.core.guards import ConfirmationNeeded
 from forewarn.core.impact import TRAITS, Cause, TargetKind
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, RequestMaintenance, Retry
 from forewarn.core.topology import select
 from forewarn.errors import CallerError
@@ -62,7 +62,7 @@ class TooManyTargets(CallerError):
     advice = "{remedy}"
 
 
-def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
+def _request_route(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
     async def act(call: ApiCall) -> ApiResponse:
         return await _ask(call, _precise(cause, call), (call.path["name"],))
 
@@ -79,11 +79,11 @@ def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -
 
 _ACTIONS = (
     *(
-        _asking("host", action, cause, form=form, summary=summary)
+        _request_route("host", action, cause, form=form, summary=summary)
         for action, (cause, form, summary) in HOST_ACTS.items()
     ),
     *(
-        _asking("vm", action, cause, form=forms.WORK, summary=summary)
+        _request_route("vm", action, cause, form=forms.WORK, summary=summary)
         for action, (cause, summary) in VM_ACTS.items()
     ),
 )
@@ -171,7 +171,7 @@ async def repair_host(call: ApiCall) -> ApiResponse:
     return _operations(await call.control.submit(Repair(call.path["name"]), call.actor))
 
 
-def _operations(committed: Committed, status: int = 200) -> ApiResponse:
+def _operations(committed: StepResult, status: int = 200) -> ApiResponse:
     return ApiResponse({"operations": schemas.OPERATION.each(committed.operations)}, status)
 
 

@@ -85,7 +85,7 @@ def build_arm(
         settings: settings of the operator API.
         token_key: key that signs tokens; empty: a new random key.
     """
-    watch = HistoryWatch(store, settings.max_streams_per_operator)
+    watch = HistoryWatch(store, loop, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
     key = token_key or Ids().token("arm").encode()

@@ -154,7 +154,7 @@ async def _changed(call: ArmCall, before: Window) -> JsonObject:
         window = window_of(before, {**member(shown, *_WINDOW), **default, **given})
     if (tags := member(call.json, "tags")) is not None:
         window = replace(window, tags=read_tags(tags))
-    await _apply(call, before.name, window)
+    await _replace_window(call, before.name, window)
     return await _shown(call, window)
 
 
@@ -164,7 +164,7 @@ async def _changed(call: ArmCall, before: Window) -> JsonObject:
 async def _delete(call: ArmCall) -> ArmResponse:
     """Delete a configuration and its assignments."""
     window = await _window(call, _name(call))
-    await _apply(call, window.name, None)
+    await _replace_window(call, window.name, None)
     return ArmResponse()
 
 
@@ -362,7 +362,7 @@ async def _policy(call: ArmCall) -> MaintenancePolicy:
     return await call.control.read(lambda view: view.maintenance_policy)
 
 
-async def _apply(call: ArmCall, name: str, window: Window | None) -> None:
+async def _replace_window(call: ArmCall, name: str, window: Window | None) -> None:
     """Replace or remove a window of the policy."""
     policy = await _policy(call)
     windows = [each for each in policy.windows if each.name != name]
@@ -409,7 +409,7 @@ async def _assign(call: ArmCall) -> ArmResponse:
     refuse(details(call.json, shown, applied), shown["name"], "Forewarn has no such setting")
     groups = window.groups or ()
     if group.name not in groups:
-        await _apply(call, window.name, replace(window, groups=(*groups, group.name)))
+        await _replace_window(call, window.name, replace(window, groups=(*groups, group.name)))
     return ArmResponse(shown, 200 if group.name in groups else 201)
 
 
@@ -420,7 +420,7 @@ async def _unassign(call: ArmCall) -> ArmResponse:
     """Delete an assignment."""
     group, window = await _group(call), await _assigned_window(call)
     left = tuple(each for each in window.groups or () if each != group.name)
-    await _apply(call, window.name, replace(window, groups=left))
+    await _replace_window(call, window.name, replace(window, groups=left))
     return ArmResponse(_assignment(call, window))
 
 

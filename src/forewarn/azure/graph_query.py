@@ -21,8 +21,8 @@ Rows: TypeAlias = list[JsonObject]
 #: Function that returns the value of an expression in a row.
 Expression: TypeAlias = Callable[[JsonObject], object]
 
-#: The only supported table.
-TABLE = "maintenanceresources"
+#: The supported tables: scheduled events of VMs, and maintenances of managed clusters.
+TABLE, CLUSTER_TABLE = "maintenanceresources", "containerserviceeventresources"
 #: Maximum characters, tokens, steps and depth of parentheses of a query.
 CHARACTERS_MAX, TOKENS_MAX, STEPS_MAX, DEPTH_MAX = 10_000, 1000, 50, 20
 
@@ -58,9 +58,7 @@ def answered(query: str, rows: Rows) -> Rows:
     if len(query) > CHARACTERS_MAX:
         raise GraphQueryInvalid(reason=f"it is longer than {CHARACTERS_MAX} characters")
     tokens = _Tokens(query)
-    table = tokens.take()
-    if table.lower() != TABLE:
-        raise GraphQueryInvalid(reason=f"the only table is {TABLE}, not {table[:64]!r}")
+    _table(tokens)
     for _ in range(STEPS_MAX):
         if not tokens.take_if("|"):
             break
@@ -73,6 +71,23 @@ def answered(query: str, rows: Rows) -> Rows:
         reason = f"{tokens.next[:64]!r} is unexpected" if tokens.next != "|" else _TOO_LONG
         raise GraphQueryInvalid(reason=reason)
     return rows
+
+
+def table_of(query: str) -> str:
+    """Return the table of a query.
+
+    Raises:
+        GraphQueryInvalid: the table is unknown.
+    """
+    return _table(_Tokens(query[:CHARACTERS_MAX]))
+
+
+def _table(tokens: _Tokens) -> str:
+    table = tokens.take().lower()
+    if table not in {TABLE, CLUSTER_TABLE}:
+        reason = f"the tables are {TABLE} and {CLUSTER_TABLE}, not {table[:64]!r}"
+        raise GraphQueryInvalid(reason=reason)
+    return table
 
 
 _TOO_LONG = f"it has more than {STEPS_MAX} steps"

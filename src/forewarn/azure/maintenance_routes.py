@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from forewarn.access.roles import Permission
 from forewarn.api.responses import encoded_part
-from forewarn.azure.graph_query import GraphQueryInvalid, answered
+from forewarn.azure.cluster_rows import cluster_rows
+from forewarn.azure.graph_query import CLUSTER_TABLE, GraphQueryInvalid, answered, table_of
 from forewarn.azure.inventory import SCALE_SETS, Inventory, location_of, place_of
 from forewarn.azure.json_values import JsonObject, member, text_of
 from forewarn.azure.refusals import ArmEventsUnknown
@@ -20,6 +21,7 @@ from forewarn.control.plane import StateView
 from forewarn.core.document import shown
 from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation
+from forewarn.core.maintenance import Maintenance
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import GroupKind, Vm
 from forewarn.protocol.documents import ScheduledEvent
@@ -165,9 +167,10 @@ _IMPACTS = {Impact.FREEZE: "Freeze", Impact.REBOOT: "Restart", Impact.REDEPLOY: 
 
 @ROUTES.serve("POST /providers/Microsoft.ResourceGraph/resources", needs=Permission.READ)
 async def _query(call: ArmCall) -> ArmResponse:
-    """Query the scheduled events (`maintenanceresources`).
+    """Query scheduled events (`maintenanceresources`, `containerserviceeventresources`).
 
-    It costs O(live events of the subscriptions). Source: Z-2.
+    It costs O(live events of the subscriptions), or O(VMs of declared maintenances).
+    Source: Z-2, Z-11.
     """
     query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
     if not isinstance(asked, list | tuple):
@@ -181,7 +184,9 @@ async def _query(call: ArmCall) -> ArmResponse:
         )
     inventory = await call.resources.inventory()
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
-    live = await call.control.read(_live_events)
+    of_clusters = table_of(query) == CLUSTER_TABLE
+    live = [] if of_clusters else await call.control.read(_live_events)
+    declared = await call.control.read(_maintenances) if of_clusters else []
 
     first, limit = _option(call.json, "$skip", 0), _option(call.json, "$top", ROWS_MAX)
     form = text_of(call.json, "options", "resultFormat") or "objectArray"
@@ -190,6 +195,7 @@ async def _query(call: ArmCall) -> ArmResponse:
 
     def found() -> JsonObject:
         every = [_row(inventory, operation, event) for operation, event in live]
+        every += cluster_rows(inventory, declared)
         rows = answered(query, [row for row in every if row["subscriptionId"] in subscriptions])
         page = rows[first : first + min(limit, ROWS_MAX)]
         return {
@@ -207,6 +213,11 @@ def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
     operations = view.state.operations
     events = view.state.events.values()
     return [(operations[each.operation], each) for each in events if each.live]
+
+
+def _maintenances(view: StateView) -> list[Maintenance]:
+    """Return the maintenances that a caller may see whole."""
+    return [] if view.unscoped is not None else list(view.state.maintenances.values())
 
 
 def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject:

@@ -18,8 +18,9 @@ from forewarn.azure.inventory import Inventory, ResourceScope, place_of
 from forewarn.azure.json_values import JsonObject
 from forewarn.azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn.azure.vm_values import INSTANCE
-from forewarn.control.plane import Committed, StateView
+from forewarn.control.plane import StateView
 from forewarn.core.lifecycle import EventState
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import Group, Vm
 from forewarn.errors import CallerError
@@ -102,7 +103,7 @@ class Resources:
         """Return the group of a VM."""
         return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: StepResult) -> None:
         """Check a commit for events of stopped VMs; runs on the control loop's thread. Z-6."""
         if self.power and any(e.action == "operation.announced" for e in committed.entries):
             self._approve_down()

@@ -70,7 +70,7 @@ def _export(
     common: ServerOptions = COMMON,
 ) -> int:
     """Print all records as JSON lines."""
-    for each in _served(common):
+    for each in _server_records(common):
         print_json_line(each)
     return OK
 
@@ -112,7 +112,7 @@ def _verify(
     def checked() -> Iterator[tuple[int, CallRecord, str]]:
         nonlocal last, forged, began
         files = chain.from_iterable(map(_from_file, file or ()))
-        for each in files if file else _served(common):
+        for each in files if file else _server_records(common):
             began = began if last["sequence"] else each["sequence"]
             last = each
             if key and each["signature"] != signature_of(key, each["sequence"], each["digest"]):
@@ -140,7 +140,7 @@ def _verify(
     return REFUSED if wrong else OK
 
 
-def _served(common: ServerOptions) -> Iterator[Answer]:
+def _server_records(common: ServerOptions) -> Iterator[Answer]:
     return records(client_of(common), "/v1/audit", "records", start=0, limit=PAGE)
 
 

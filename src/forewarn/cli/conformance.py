@@ -121,7 +121,7 @@ def _server(
 
     target = ServiceUnderTest(url)
     with _ended_by_signals():
-        results = _shown(
+        results = _print_results(
             run_checks(target, _hooks(url, hooks), only=only), as_json=printed.structured
         )
     return _report(
@@ -191,7 +191,7 @@ def _client(
         parallel=parallel,
     )
     with _ended_by_signals(), closing(run_stories(stories, options)) as running:
-        results = _shown(running, as_json=printed.structured)
+        results = _print_results(running, as_json=printed.structured)
     line = shlex.join(command)
     return _report(
         printed,
@@ -227,7 +227,7 @@ def _hooks(url: str, options: HookOptions) -> Hooks:
     from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
 
     def act(command: str | None) -> Callable[[], None] | None:
-        return partial(_act, command) if command else None
+        return partial(_run_command, command) if command else None
 
     return Hooks(
         schedule=act(options.schedule),
@@ -241,7 +241,7 @@ def _hooks(url: str, options: HookOptions) -> Hooks:
     )
 
 
-def _act(command: str) -> None:
+def _run_command(command: str) -> None:
     import subprocess  # noqa: PLC0415 - few commands need it
 
     try:
@@ -254,7 +254,7 @@ def _act(command: str) -> None:
         raise ActFailed(command=command, reason=reason_of(error)) from error
 
 
-def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:
+def _print_results(results: Iterable[Result], *, as_json: bool) -> list[Result]:
     """Print results as they arrive, unless the output is JSON; return all."""
     kept = []
     for result in results:

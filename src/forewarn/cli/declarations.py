@@ -128,7 +128,6 @@ class ChosenVms:
     vm: Annotated[
         str | None, Parameter(metavar="NAME", help="this VM, and your others on its host")
     ] = None
-
     owner: Annotated[
         str | None,
         Parameter(metavar="NAME", help="only this owner's VMs on the host (default: one owner's)"),
@@ -475,7 +474,7 @@ class RuleMalformed(CallerError):
 
     code = "choice-rule-malformed"
     message = "The rule is not TOML: {problem}."
-    advice = "See 'Choose when your VMs are worked on' in the documentation."
+    advice = """Write it like this: days = ["sun"], from = "22:00", to = "04:00", zone = "UTC"."""
 
 
 class OwnersMixed(CallerError):

@@ -77,7 +77,7 @@ def begin_login(issuer: str, client_id: str) -> DeviceLogin:
             raise LoginFailed(issuer=issuer, reason="it offers no device flow")
         groups = " groups" if "groups" in about.get("scopes_supported", ()) else ""
         form = {"client_id": client_id, "scope": f"openid profile email{groups}"}
-        status, begun = _posted(issuer, about["device_authorization_endpoint"], form)
+        status, begun = _post(issuer, about["device_authorization_endpoint"], form)
         if status != 200:
             raise LoginFailed(issuer=issuer, reason=_reason(begun))
         page = str(begun["verification_uri"])
@@ -113,7 +113,7 @@ def token_of(login: DeviceLogin) -> str:
     interval_s, until_ms = login.interval_s, local_now_ms() + login.valid_s * 1000
     while local_now_ms() < until_ms:
         threading.Event().wait(interval_s)
-        status, answer = _posted(login.issuer, login.token_url, form)
+        status, answer = _post(login.issuer, login.token_url, form)
         if status == 200 and isinstance(answer.get("id_token"), str):
             return str(answer["id_token"])
         match answer.get("error"):
@@ -135,7 +135,7 @@ def _reason(answer: dict[str, Any]) -> str:
     return _REASONS.get(code) or (f"it answered {code[:80]}" if code else "it gives no ID token")
 
 
-def _posted(issuer: str, url: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+def _post(issuer: str, url: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return _answer(issuer, ClientRequest("POST", url, headers, urlencode(form).encode()))
 

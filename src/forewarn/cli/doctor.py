@@ -265,18 +265,18 @@ class Doctor:
         if settings is None:
             yield from (Examined(name, "skipped", "no settings") for name in ("store", "service"))
             return
-        yield from _judged("files", self._exposed(settings), "only the owner reads secrets")
-        yield from _judged("certificates", self._certificates(settings), "valid")
+        yield from _results("files", self._check_exposed(settings), "only the owner reads secrets")
+        yield from _results("certificates", self._certificates(settings), "valid")
         store = list(self._store(settings))
         yield from store
         yield from self._service(settings)
-        start = _judged("start", _start(settings, held=self._served), "would succeed")
+        start = _results("start", _start(settings, held=self._served), "would succeed")
         unusable = any(each.result == "problem" and each.name in _NEEDED for each in store)
         for each in start:
             skipped = unusable and each.result == "ok"
             yield Examined("start", "skipped", "the store has a problem") if skipped else each
 
-    def _exposed(self, settings: Settings) -> Iterator[ForewarnError]:
+    def _check_exposed(self, settings: Settings) -> Iterator[ForewarnError]:
         from forewarn.service.secret_files import exposed_files  # noqa: PLC0415
 
         for file in exposed_files(self._files, settings):
@@ -302,18 +302,18 @@ class Doctor:
             began_ms = self._clock.now_ms()
             facts = engine.examine()
             now_ms = (began_ms + self._clock.now_ms()) // 2
-            schema = tuple(_judged("schema", _schema(engine), "of this version"))
+            schema = tuple(_results("schema", _schema(engine), "of this version"))
             yield Examined("store", "ok", engine.place)
-            yield from _judged("database", _database(engine, facts), "keeps what it commits")
+            yield from _results("database", _database(engine, facts), "keeps what it commits")
             yield from schema
             if all(each.result == "ok" for each in schema):
                 yield self._backup(engine)
-                yield from _judged("commits", _commits(engine, settings), "are all in the store")
+                yield from _results("commits", _commits(engine, settings), "are all in the store")
             if facts.clock_ms is not None:
                 skew_ms = now_ms - facts.clock_ms
                 skewed = [ClockSkewed(skew_s=skew_ms / 1000)] if abs(skew_ms) > SKEW_MS_MAX else []
-                yield from _judged("clock", skewed, f"{skew_ms:+} ms")
-                yield from _judged("lease", self._lease(engine), "is renewed")
+                yield from _results("clock", skewed, f"{skew_ms:+} ms")
+                yield from _results("lease", self._lease(engine), "is renewed")
                 yield from _processes(engine)
             self._epoch = _epoch(engine)
         except ForewarnError as error:
@@ -366,24 +366,24 @@ class Doctor:
             yield _problem("service", error)
             return
         differ = [VersionsDiffer(service=service, own=version())] if service != version() else []
-        yield from _judged("service", differ, f"answers at {client.server}")
+        yield from _results("service", differ, f"answers at {client.server}")
         reason = health.get("reason", "")
         waits = [] if health["ready"] else [ServiceNotReady(state=health["state"], reason=reason)]
-        yield from _judged("ready", waits, "decides and shows")
+        yield from _results("ready", waits, "decides and shows")
         unusable = [PartUnusable(text=each) for each in health.get("degraded", ())]
-        yield from _judged("parts", unusable, "each part of the state can be used")
-        yield from _judged("nodes", _nodes(health), "show the newest documents")
+        yield from _results("parts", unusable, "each part of the state can be used")
+        yield from _results("nodes", _nodes(health), "show the newest documents")
         try:
             leader = client.get("/v1/leader")
             if self._epoch:
                 other = leader.get("store", self._epoch) != self._epoch
                 stores = [StoresDiffer()] if other else []
-                yield from _judged("same store", stores, "the service uses the store checked here")
+                yield from _results("same store", stores, "the service uses the store checked here")
             destinations = client.get("/v1/outbox")["destinations"]
         except ApiRefused as refusal:
             yield Examined("outbox", "skipped", str(refusal))
             return
-        yield from _judged("outbox", _outbox(destinations), "keeps up")
+        yield from _results("outbox", _outbox(destinations), "keeps up")
 
 
 def _start(settings: Settings, *, held: bool) -> Iterator[ForewarnError]:
@@ -440,7 +440,7 @@ def _epoch(engine: Engine) -> str:
         return str(transaction.rows("service")[0][5])
 
 
-def _judged(name: str, problems: Iterable[ForewarnError], sound: str) -> Iterator[Examined]:
+def _results(name: str, problems: Iterable[ForewarnError], sound: str) -> Iterator[Examined]:
     """Yield a result for each problem, or one `ok` result if there are none."""
     yield from [_problem(name, each) for each in problems] or [Examined(name, "ok", sound)]
 

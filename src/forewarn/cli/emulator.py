@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from forewarn.cli.parameters import (
     ServerOptions,
 )
 from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError, ForewarnError
+from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 
 emulator = noun_app("emulator")
@@ -143,8 +142,8 @@ def _play_aks(
     common: ServerOptions = COMMON,
 ) -> int:
     """Cordon and drain the nodes of a cluster before events, as AKS does."""
-    from forewarn.cli.driver import driver_table  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.cli.listing import records  # noqa: PLC0415 - the same
+    from forewarn.cli.aks_player import AksPlayer  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.driver import driver_table  # noqa: PLC0415 - the same
     from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
     from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
     from forewarn.emulator.aks import AksRemediator  # noqa: PLC0415 - the same
@@ -153,24 +152,13 @@ def _play_aks(
     client.get("/v1/clock")  # only an emulator has one
     table, _ = driver_table(name, config)
     options = read_options(name, {key: each for key, each in table.items() if key != KIND})
-    remediator = AksRemediator(options)
-    pause, last_problem = threading.Event(), ""
-    while True:
-        try:
-            events = list(records(client, "/v1/events", "events"))
-            done, problem = remediator.turn(events, client.now_ms), ""
-        except ForewarnError as error:
-            if not follow:
-                raise
-            done, problem = [], str(error)
-        for each in done:
-            note(each)
-        if problem not in {"", last_problem}:
-            note(problem)
-        last_problem = problem
-        if not follow:
-            return OK
-        pause.wait(remediator.every_s)
+    player = AksPlayer(client, AksRemediator(options))
+    if follow:
+        return player.follow()
+    done, _ = player.once()
+    for each in done:
+        note(each)
+    return OK
 
 
 # --- scenarios ---------------------------------------------------------------------------------

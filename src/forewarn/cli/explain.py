@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+from collections.abc import Iterator
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,7 +17,7 @@ from forewarn.cli.parameters import (
     OutputOptions,
 )
 from forewarn.errors import CallerError, every_error, nearest
-from forewarn.rules.blockers import MEANINGS, Code
+from forewarn.rules.blockers import every_code
 
 explain = noun_app("explain")
 
@@ -40,10 +42,10 @@ def _explain(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Explain an error code."""
-    blocker = next((each for each in Code if each.value == code), None)
+    blocker = next((each for each in every_code() if each.value == code), None)
     if blocker is None:
         return show_record(printed, _error(code))
-    described = MEANINGS[blocker]
+    described = blocker.meaning
     blocker_facts = {
         "code": blocker.value,
         "meaning": described.meaning,
@@ -53,17 +55,14 @@ def _explain(
 
 
 def _error(code: str) -> dict[str, object]:
-    import forewarn  # noqa: PLC0415 - all of it, so only here
-
-    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn.", onerror=lambda _: None):
-        if not module.name.endswith("__main__"):
-            try:
-                importlib.import_module(module.name)
-            except ImportError:
-                continue  # the module belongs to the server side, which is not installed
+    for name in _modules():
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue  # the module belongs to the server side, which is not installed
     kind = next((each for each in every_error() if each.code == code), None)
     if kind is None:
-        known = [each.value for each in Code] + [each.code for each in every_error()]
+        known = [each.value for each in every_code()] + [each.code for each in every_error()]
         raise CodeUnknown(code_asked=code, near=nearest(code, known))
     return {
         "code": kind.code,
@@ -72,3 +71,13 @@ def _error(code: str) -> dict[str, object]:
         "message": kind.message,
         "advice": kind.advice,
     }
+
+
+def _modules() -> Iterator[str]:
+    """Yield the names of all modules of Forewarn and of its packages that are installed."""
+    for package in pkgutil.iter_modules():
+        if package.name == "forewarn" or package.name.startswith("forewarn_"):
+            place = importlib.util.find_spec(package.name)
+            path = place.submodule_search_locations if place else None
+            inner = pkgutil.walk_packages(path, f"{package.name}.", onerror=lambda _: None)
+            yield from (each.name for each in inner if not each.name.endswith("__main__"))

@@ -128,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # On Windows a pipe uses a legacy code page, which cannot encode some characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     with EscapedOutput():
-        return _guarded(words)
+        return _run_safely(words)
 
 
-def _guarded(words: Sequence[str]) -> int:
+def _run_safely(words: Sequence[str]) -> int:
     """Run a command; print its error, and return its exit status."""
     as_json = _wants_json(words)
     if not words:
@@ -160,7 +160,7 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 def _run(words: Sequence[str]) -> int:
     """Run a command, or print the help or the version."""
-    before, rest = _parted(words)
+    before, rest = _split_options(words)
     command = rest[0] if rest else ""
     if command in _HELP and len(rest) > 1:
         command, rest = rest[1], [*rest[1:], "--help"]
@@ -184,11 +184,25 @@ def _run(words: Sequence[str]) -> int:
         end = rest.index("--") if "--" in rest else len(rest)
         return run([*rest[:end], *before, *rest[end:]])
     else:
-        raise _command_unknown(rest)
+        return _run_installed(rest, before)
     return exit_codes.OK
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _run_installed(rest: Sequence[str], before: Sequence[str]) -> int:
+    """Run a command of another package.
+
+    Raises:
+        CommandLineInvalid: there is no such command.
+    """
+    from forewarn.cli.installed_commands import run_installed  # noqa: PLC0415 - a slow search
+
+    status = run_installed(rest[0], [*rest[1:], *before]) if rest and rest[0] else None
+    if status is None:
+        raise _command_unknown([*rest])
+    return status
+
+
+def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options before the command, and the other words.
 
     Raises:

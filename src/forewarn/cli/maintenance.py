@@ -117,6 +117,14 @@ class MaintenanceOptions:
         Parameter(name="--canary", metavar="HOST", help="a host of the first wave; repeatable"),
     ] = None
 
+    failure_domain: Annotated[
+        str | None,
+        Parameter(
+            metavar="LABEL[=VALUE]",
+            help="work on one failure domain at a time: `rack`, or only on the hosts of `rack=r7`",
+        ),
+    ] = None
+
     def body(self, hosts: list[str], selector: str | None) -> dict[str, object]:
         """Return the request body of a maintenance."""
         members = dict(vars(self))
@@ -137,7 +145,8 @@ def _body(
     Raises:
         HostsUnnamed: no hosts are selected, or they are selected in two ways.
     """
-    hosts = named_hosts(names, selection, every_host=bool(form.all_))
+    of_domain = "=" in (form.failure_domain or "")
+    hosts = named_hosts(names, selection, every_host=bool(form.all_) or of_domain)
     note_seconds("work on each host", form.duration)
     return form.body(hosts, selection.selector)
 
@@ -172,7 +181,7 @@ def _create(
     after = client.history_end()
     maintenance = client.post("/v1/maintenances", _body(names, selection, form))["maintenance"]
     path = f"/v1/maintenances/{maintenance['id']}"
-    answer = _planned(client, path, after)
+    answer = _wait_for_plan(client, path, after)
     maintenance, waits = answer["maintenance"], answer["waits_for"]
     warn_unasked(answer["not_asked"])
     if start:
@@ -189,7 +198,7 @@ def _create(
     return OK
 
 
-def _planned(client: ApiClient, path: str, after: int) -> Answer:
+def _wait_for_plan(client: ApiClient, path: str, after: int) -> Answer:
     """Wait until a draft has a plan, and return the draft."""
     answer = client.get(path)
     for entry in client.lines("/v1/watch", after=after):

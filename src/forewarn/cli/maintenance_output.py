@@ -75,7 +75,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ),
             ("moves", _moves(maintenance)),
             *(
-                ("duration", _learned(each, maintenance))
+                ("duration", _duration_text(each, maintenance))
                 for each in maintenance.get("durations", ())
             ),
             ("reason", maintenance["reason"]),
@@ -91,7 +91,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("deadline", when(maintenance["deadline"], now_ms)),
             ("ended", when(maintenance["ended"], now_ms)),
             *_waits_for(answer["waits_for"], now_ms),
-            *(("postponed", _postponed(each)) for each in maintenance["postponed"]),
+            *(("postponed", _postponement_text(each)) for each in maintenance["postponed"]),
         )
     )
     warn_unasked(answer["not_asked"])
@@ -117,7 +117,7 @@ def _moves(maintenance: Answer) -> str:
     return f"{text}, and return within {within} after the work, notice included"
 
 
-def _learned(duration: Answer, maintenance: Answer) -> str:
+def _duration_text(duration: Answer, maintenance: Answer) -> str:
     return f"{duration['text']}; {iso_duration(maintenance['duration_s'])} was asked"
 
 
@@ -152,7 +152,7 @@ def _print_approvals(answers: Iterable[Answer], now_ms: int) -> None:
     print_list(answers, columns)
 
 
-def _postponed(each: Answer) -> str:
+def _postponement_text(each: Answer) -> str:
     reason = f": {each['reason']}" if each["reason"] else ""
     return f"host {each['host']} until {each['until']} for {each['by']}{reason}"
 
@@ -252,7 +252,7 @@ def print_moves(answer: Answer, *, returning: bool) -> None:
         print(f"fullest: {full['host']} in wave {full['wave']}, {used}")
 
 
-def _moved(before: int, after: int) -> str:
+def _wave_text(before: int, after: int) -> str:
     return (
         f"wave {before} -> {after}" if before != after else f"still wave {after}, at another time"
     )
@@ -264,7 +264,7 @@ def print_difference(answer: Answer) -> None:
     rows = [(each, "+", "added") for each in answer["added"]]
     rows += [(each, "-", "done, blocked or no longer requested") for each in answer["removed"]]
     rows += [
-        (each["host"], "~", _moved(each["from_wave"], each["to_wave"]))
+        (each["host"], "~", _wave_text(each["from_wave"], each["to_wave"]))
         for each in answer["changed"]
     ]
     rows += [(each, "!", "blocked") for each in answer["blocked"]]

@@ -67,7 +67,7 @@ def print_outcomes(outcomes: Sequence[Answer], form: str, *, title: str) -> None
 def _cell(outcome: Answer, name: str) -> object:
     if name == "approved_by" and outcome.get("not_asked"):  # a server of 0.1.0 does not say it
         return "not asked"
-    return _shown(outcome[name])
+    return _cell_text(outcome[name])
 
 
 def print_outcome(outcome: Answer) -> None:
@@ -104,7 +104,7 @@ def as_csv(outcomes: Sequence[Answer]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([no_formula(_shown(each[name])) for name in COLUMNS] for each in outcomes)
+    writer.writerows([no_formula(_cell_text(each[name])) for name in COLUMNS] for each in outcomes)
     return text.getvalue()
 
 
@@ -113,7 +113,7 @@ def as_html(outcomes: Sequence[Answer], title: str) -> str:
     heads = "".join(f"<th>{html.escape(head)}</th>" for head in COLUMNS.values())
     rows = "\n".join(
         "<tr>"
-        + "".join(f"<td>{html.escape(_shown(each[name]))}</td>" for name in COLUMNS)
+        + "".join(f"<td>{html.escape(_cell_text(each[name]))}</td>" for name in COLUMNS)
         + "</tr>"
         for each in outcomes
     )
@@ -121,7 +121,7 @@ def as_html(outcomes: Sequence[Answer], title: str) -> str:
     return _PAGE.format(title=html.escape(title), summary=words, heads=heads, rows=rows)
 
 
-def _shown(value: object) -> str:
+def _cell_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)

@@ -35,7 +35,7 @@ def written(answer: object, form: str) -> str:
     Raises:
         Nameless: the form is `name`, and a record has none.
     """
-    shaped = _shaped(_explicit(answer))
+    shaped = _unwrapped(_explicit(answer))
     if form == "yaml":
         import yaml  # noqa: PLC0415 - only then
 
@@ -49,7 +49,7 @@ def written(answer: object, form: str) -> str:
     return _csv(records)
 
 
-def _shaped(answer: Any) -> Any:  # noqa: ANN401 - JSON
+def _unwrapped(answer: Any) -> Any:  # noqa: ANN401 - JSON
     """Return a list as its items, and a single record without the member around it."""
     if isinstance(answer, list):
         return {"items": answer, "next": None}
@@ -71,12 +71,12 @@ def _explicit(answer: object) -> Any:  # noqa: ANN401 - JSON
 
 def _explicit_members(record: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: [*map(_known, each)] if isinstance(each, list) else _known(each)
+        name: [*map(_null_if_unknown, each)] if isinstance(each, list) else _null_if_unknown(each)
         for name, each in record.items()
     }
 
 
-def _known(value: object) -> object:
+def _null_if_unknown(value: object) -> object:
     return None if value in _UNKNOWN and not isinstance(value, bool) else value
 
 

@@ -137,7 +137,7 @@ def _open(
         "external": external,
         "due": due,
     }
-    return _done(common, client_of(common).post("/v1/tickets", form), "opened")
+    return _show_done(common, client_of(common).post("/v1/tickets", form), "opened")
 
 
 @ticket.command(name="answer")
@@ -231,10 +231,10 @@ def _link(
 
 def _post(common: ServerOptions, id_: str, verb: str, done: str, **members: str | None) -> int:
     answer = client_of(common).post(f"/v1/tickets/{part(id_)}/{verb}", members)
-    return _done(common, answer, done)
+    return _show_done(common, answer, done)
 
 
-def _done(common: ServerOptions, answer: Answer, done: str) -> int:
+def _show_done(common: ServerOptions, answer: Answer, done: str) -> int:
     return show_done(common, answer, f"{answer['id']} about {_target(answer)} is {done}")
 
 

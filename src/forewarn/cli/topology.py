@@ -119,12 +119,12 @@ def _apply(
                 print(f"{sign} {kind} {name}")
             if len(names) > SHOWN_MAX:
                 print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
-    counts = ", ".join(_counted(verb, answer[verb]) for verb in _SIGNS)
+    counts = ", ".join(_count_text(verb, answer[verb]) for verb in _SIGNS)
     note(f"{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
     return OK
 
 
-def _counted(verb: str, changes: list[dict[str, str]]) -> str:
+def _count_text(verb: str, changes: list[dict[str, str]]) -> str:
     """Return the number of changes, by kind if there are several: `3 added (1 host, 2 VMs)`."""
     words = {"vm": "VM"}
     parts = [

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -30,9 +30,8 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
-    import threading
-
     from forewarn.drivers.found import Found
+    from forewarn.drivers.sources import FleetSource
 
 imports = application("import", "import hosts and VMs from a platform")
 
@@ -43,21 +42,6 @@ class HypervisorsUnnamed(CallerError):
     code = "hypervisors-unnamed"
     message = "Hypervisors must be named in exactly one way."
     advice = "Name each host as NAME=URI, or name a file with --config."
-
-
-class FleetSource(Protocol):
-    """A platform that runs the hosts and VMs."""
-
-    #: Seconds without an answer after which a host is reported as lost; 0: never.
-    lost_after_s: int
-    #: Interval of queries while following, in seconds.
-    every_s: float
-
-    def discover(self) -> Found:
-        """Return the discovered hosts and VMs."""
-
-    def watch(self) -> threading.Event:
-        """Return an event that the source sets when machines change between two queries."""
 
 
 # Commands import the packages of drivers late, because `--help` works without these packages.
@@ -74,10 +58,9 @@ def _driver(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import hosts and VMs that a driver lists."""
-    from forewarn.drivers.found import DriverSource  # noqa: PLC0415
-    from forewarn.drivers.registry import make_driver  # noqa: PLC0415
+    from forewarn.drivers.sources import make_source  # noqa: PLC0415
 
-    source = DriverSource(name, make_driver(name, driver_table(name, config)[0]))
+    source = make_source(name, driver_table(name, config)[0])
     return run_import(common, source, follow=follow, dry_run=dry_run)
 
 
@@ -94,11 +77,7 @@ def _kubernetes(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import nodes and VMs from Kubernetes and KubeVirt."""
-    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415
-    from forewarn.drivers.kubernetes.discovery import KubernetesSource  # noqa: PLC0415
-
-    options = read_options(name, _driver_options(name, config))
-    source = KubernetesSource(options, name)
+    source = _source_of_kind("kubernetes", name, config)
     return run_import(common, source, follow=follow, dry_run=dry_run)
 
 
@@ -115,23 +94,20 @@ def _nova(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import hosts and VMs from OpenStack Nova."""
-    from forewarn.drivers.nova.config import read_options  # noqa: PLC0415
-    from forewarn.drivers.nova.discovery import NovaSource  # noqa: PLC0415
-
-    options = read_options(name, _driver_options(name, config))
-    return run_import(common, NovaSource(options, name), follow=follow, dry_run=dry_run)
+    source = _source_of_kind("nova", name, config)
+    return run_import(common, source, follow=follow, dry_run=dry_run)
 
 
-def _driver_options(name: str, config: Sequence[Path]) -> dict[str, object]:
-    """Return the settings of the named driver.
+def _source_of_kind(kind: str, name: str, config: Sequence[Path]) -> FleetSource:
+    """Return the source of this kind with the settings of the named driver.
 
     Raises:
         DriverNotSet: the driver is not in the settings.
     """
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs it not
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415
+    from forewarn.drivers.sources import make_source  # noqa: PLC0415
 
-    table, _ = driver_table(name, config)
-    return {key: value for key, value in table.items() if key != KIND}
+    return make_source(name, {**driver_table(name, config)[0], KIND: kind})
 
 
 @imports.command(name="libvirt")
@@ -147,23 +123,11 @@ def _libvirt(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import hosts and VMs from libvirt."""
-    from forewarn.drivers.libvirt.config import config_of_uris, read_config  # noqa: PLC0415
-    from forewarn.drivers.libvirt.connection import host_name  # noqa: PLC0415
-    from forewarn.drivers.libvirt.discovery import LibvirtSource  # noqa: PLC0415
-    from forewarn.drivers.libvirt.records import DomainRecords  # noqa: PLC0415
+    from forewarn.drivers.sources import make_source  # noqa: PLC0415
 
     if bool(uris) == bool(config):
         raise HypervisorsUnnamed
-    if config:
-        options = read_config(Path(config))
-        source = LibvirtSource(options, DomainRecords(options))
-        return run_import(common, source, follow=follow, dry_run=dry_run)
-    named: dict[str, str] = {}
-    for word in uris:
-        name, equals, uri = word.partition("=")
-        # A URI's query may contain equals signs; a name contains no colon.
-        named.update({name: uri} if equals and ":" not in name else {host_name(word): word})
-    source = LibvirtSource(config_of_uris(named))
+    source = make_source("libvirt", {"config": config} if config else {"uris": list(uris)})
     return run_import(common, source, follow=follow, dry_run=dry_run)
 
 

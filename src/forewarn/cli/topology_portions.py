@@ -74,7 +74,7 @@ def apply_portions(
         FileUnreadable: the server cannot parse the topology.
     """
     if portions.fleet is None:
-        return _sent(client, portions.body, portions.media, asked)
+        return _send(client, portions.body, portions.media, asked)
     changes: dict[str, dict[tuple[str, str], None]] = {
         v: {} for v in ("added", "changed", "removed")
     }
@@ -84,7 +84,7 @@ def apply_portions(
             known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
     if asked.get("prune"):
         for kind in reversed(_KINDS):
-            gone = _unnamed(client, portions.fleet, kind)
+            gone = _missing_names(client, portions.fleet, kind)
             changes["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
             if not dry_run["dry_run"]:
                 _remove(client, kind, gone)
@@ -106,7 +106,7 @@ def _answers(
         for part in parts:
             body = json.dumps(part).encode()
             answer = working.result() if working else None
-            working = pool.submit(_sent, client, body, "application/json", asked)
+            working = pool.submit(_send, client, body, "application/json", asked)
             if answer is not None:
                 end_step()
                 yield answer
@@ -129,8 +129,8 @@ def divided(fleet: Fleet) -> Iterator[Fleet]:
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {
-            "hosts": _named(hosts, own_hosts),
-            "groups": _named(groups, own_groups),
+            "hosts": _select(hosts, own_hosts),
+            "groups": _select(groups, own_groups),
             "vms": batch,
         }
     for batch in _batches({name: form for name, form in hosts.items() if name not in used_hosts}):
@@ -139,7 +139,7 @@ def divided(fleet: Fleet) -> Iterator[Fleet]:
         yield {"groups": batch}
 
 
-def _named(records: dict[str, dict[str, Any]], names: set[str]) -> dict[str, dict[str, Any]]:
+def _select(records: dict[str, dict[str, Any]], names: set[str]) -> dict[str, dict[str, Any]]:
     return {name: records[name] for name in sorted(names & records.keys())}
 
 
@@ -168,7 +168,7 @@ def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file s
     return read_yaml(body.decode())
 
 
-def _sent(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool]) -> dict[str, Any]:
+def _send(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool]) -> dict[str, Any]:
     query = urlencode({name: "true" for name, wanted in asked.items() if wanted})
     path = f"/v1/topology?{query}" if query else "/v1/topology"
     answer: dict[str, Any] = json.loads(put_file(client, path, body, media=media))
@@ -190,7 +190,7 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
         raise TopologyFileUnreadable(reason) from refusal
 
 
-def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
+def _missing_names(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
     """Return the names of the server's records that are missing in the file."""
     known = set(fleet.get(kind, {}))
     if kind == "groups":

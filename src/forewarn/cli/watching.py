@@ -25,12 +25,12 @@ def watch(act: Callable[[], object], common: WatchOptions) -> int:
     """
     client = client_of(common)
     after = client.history_end()
-    shown = _show("", _printed(act))
+    shown = _show("", _output_of(act))
     for entry in client.lines("/v1/watch", after=after):
         if entry is not None and "end" in entry:
             note(f"the server ended the stream: {entry['end']}")
             break
-        shown = _show(shown, _printed(act))
+        shown = _show(shown, _output_of(act))
     return OK
 
 
@@ -43,7 +43,7 @@ class _Captured(StringIO):
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
 
-def _printed(act: Callable[[], object]) -> str:
+def _output_of(act: Callable[[], object]) -> str:
     """Return what a command prints, escaped except for our own colours."""
     captured = _Captured()
     with redirect_stdout(EscapedStream(captured)):

@@ -67,7 +67,7 @@ def run_stories(stories: Sequence[Story], options: ClientOptions) -> Generator[R
     ended = threading.Event()
     executor = ThreadPoolExecutor(max(1, options.parallel))
     try:
-        yield from executor.map(partial(_judged, options=options, ended=ended), stories)
+        yield from executor.map(partial(_play, options=options, ended=ended), stories)
     finally:
         ended.set()
         executor.shutdown(cancel_futures=True)
@@ -90,7 +90,7 @@ def _check_of(story: Story) -> Check[object]:
     return Check(story.statement, f"{story.name}: {story.title}", lambda _: None)
 
 
-def _judged(story: Story, options: ClientOptions, ended: threading.Event) -> Result:
+def _play(story: Story, options: ClientOptions, ended: threading.Event) -> Result:
     check = _check_of(story)
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
         trial = ClientTrial(options, Path(directory), ended)

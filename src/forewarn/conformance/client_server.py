@@ -228,7 +228,7 @@ class PlayedHandler(BaseHTTPRequestHandler):
             return
         with contextlib.suppress(ApprovalMalformed, ApprovalTooLarge):
             self._note_posted(read_approval(body))
-        if not self._refused(query) and not self._faulty("POST"):
+        if not self._refuse_invalid(query) and not self._faulty("POST"):
             status = self.played.approve(body)
             if status == 200:
                 self.played.accepted(body)
@@ -258,14 +258,14 @@ class PlayedHandler(BaseHTTPRequestHandler):
         with played.lock:
             played.seen.polls_ms.append(played.clock.now_ms())
             played.seen.versions += query.get("api-version", [])
-        if self._refused(query) or self._faulty("GET"):
+        if self._refuse_invalid(query) or self._faulty("GET"):
             return
         with played.lock:
             body = played.document(query["api-version"][0])
             played.seen.shown += 1
         self._answer(200, body)
 
-    def _refused(self, query: dict[str, list[str]]) -> bool:
+    def _refuse_invalid(self, query: dict[str, list[str]]) -> bool:
         """Refuse an invalid request like the public service; return whether it was refused."""
         seen, versions = self.played.seen, self.played.versions
         version = "".join(query.get("api-version", []))

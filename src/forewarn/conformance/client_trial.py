@@ -68,7 +68,7 @@ class ClientTrial:
         self._ended = ended or threading.Event()
         self.options = options
         self.marks = ConformanceMarks(directory)
-        self.server = PlayedServer(self._prepared)
+        self.server = PlayedServer(self._is_prepared)
         self.environment = self.marks.environment(self.server.endpoint, NAME)
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
@@ -232,7 +232,7 @@ class ClientTrial:
                 f"the client polled too often: {number} times in {lasted_s:.1f} s of {fault}"
             )
 
-    def _prepared(self, event_id: str) -> bool:
+    def _is_prepared(self, event_id: str) -> bool:
         return not self.options.marks or self.marks.count(PREPARED, event_id) > 0
 
     def wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:

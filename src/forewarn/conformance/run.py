@@ -55,7 +55,7 @@ def run_checks(
     ordered = sorted(CHECKS, key=lambda check: ORDER.index(check.statement[0]))
     plan = [*first, *_of(ordered, target), *events[len(first) :]]
     plan += _of(LAST_CHECKS, target)
-    return (_judged(check, run) for check, run in plan if not only or check.statement in only)
+    return (_run_check(check, run) for check, run in plan if not only or check.statement in only)
 
 
 def _of(checks: list[Check[S]], subject: S) -> Iterator[tuple[Check[Any], Callable[[], None]]]:
@@ -74,7 +74,7 @@ def judged(check: Check[Any], run: Callable[[], None]) -> Result:
     return Result(check, Verdict.PASSED)
 
 
-def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
+def _run_check(check: Check[Any], run: Callable[[], None]) -> Result:
     try:
         return judged(check, run)
     except TargetUnreachable as error:

@@ -72,7 +72,7 @@ def _methods(target: ServiceUnderTest) -> None:
 
 
 @check("E-7", "an answer is one compact line of JSON with Content-Length")
-def _form(target: ServiceUnderTest) -> None:
+def _compact_json(target: ServiceUnderTest) -> None:
     reply = target.get(headers=("Metadata: true", "Accept-Encoding: gzip, br"))
     kind = reply.headers.get("content-type", "").lower().replace(" ", "")
     demand(kind == "application/json;charset=utf-8", f"Content-Type is {kind or 'missing'}")

@@ -19,8 +19,8 @@ from forewarn.drivers.registry import AbsentDriver
 
 if TYPE_CHECKING:
     from forewarn.control.gate_checks import Gate
-    from forewarn.control.plane import Committed
     from forewarn.core.state import Changes, State
+    from forewarn.core.step import StepResult
     from forewarn.core.topology import Host
     from forewarn.drivers import Driver
 
@@ -85,7 +85,7 @@ class DegradedParts:
             self._log_zone_sources(state)
             self._log_differences(state)
 
-    def look_at_commit(self, committed: Committed) -> None:
+    def look_at_commit(self, committed: StepResult) -> None:
         """Compare the state that `look` has seen, after a commit."""
         if self._state is not None:
             self.look(self._state, committed.changes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -20,13 +20,14 @@ from forewarn.clock import Clock
 from forewarn.control.driver_calls import CallEnded, DriverSetup
 from forewarn.control.driver_host import DriverHost
 from forewarn.control.inbox import Item, KeptReports, StateQuery, Stopping, Submission
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import PublicationEnded, PublicationFailed, Publisher, Publishing
 from forewarn.control.readable import ALONE, Freshness, ProcessFacts, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.step import PORTION_MAX, FollowUp, Steps
+from forewarn.core.draft import Draft
+from forewarn.core.step import PORTION_MAX, StepResult
 from forewarn.core.stimulus import (
     ChangeTopology,
     CreateMaintenance,
@@ -124,7 +125,8 @@ class ControlEngine(ReadableControl):
 
     def freshness(self) -> Freshness:
         """Return the last commit, which is the newest one while the lease is held."""
-        return Freshness(self._plane.sequence, self._clock.elapsed_ms())
+        plane = self._plane
+        return Freshness(plane.sequence, self._clock.elapsed_ms(), plane.history_seq)
 
     @property
     def shows(self) -> bool:
@@ -152,7 +154,7 @@ class ControlEngine(ReadableControl):
             self._doubt(error)
             if self._withheld:
                 return self._shown
-            return self._publishing.publish(self._plane.loaded(), (), FollowUp())
+            return self._publishing.publish(self._plane.loaded(), StepResult())
 
     def _take_up(self) -> Future[None]:
         """Publish and begin unfinished work again, which is safe; see `Recover`. Source: L-7."""
@@ -167,8 +169,8 @@ class ControlEngine(ReadableControl):
         self._drivers.resume(now_ms)
         self.planner.request(recovered.plan)
         self.planner.validate(recovered.validate)
-        whole, everything = self._plane.whole(), tuple(self._plane.state.operations)
-        return self._publishing.publish_whole(whole, everything, recovered.follow_up)
+        recovered = replace(recovered, shown=tuple(self._plane.state.operations))
+        return self._publishing.publish_whole(self._plane.whole(), recovered)
 
     def start(self) -> None:
         """Start the thread, after `recover`."""
@@ -192,7 +194,7 @@ class ControlEngine(ReadableControl):
         shown: bool = False,
         call: CallRecord | None = None,
         authority: Authority | None = None,
-    ) -> Future[Committed]:
+    ) -> Future[StepResult]:
         """Send a stimulus; the future is done once it is durable, or refused.
 
         With `shown`, the future waits until metadata nodes show the change, as long as the policy
@@ -294,7 +296,7 @@ class ControlEngine(ReadableControl):
         if not (self._withheld or self._plane.store.lineage.ahead):
             self._withheld = True
             self._on_went_back()
-            self._shown = self._publishing.publish(self._plane.withheld(), (), FollowUp())
+            self._shown = self._publishing.publish(self._plane.withheld(), StepResult())
 
     def _sleep_s(self) -> float:
         if self._kept or not self._status.ready:
@@ -325,7 +327,7 @@ class ControlEngine(ReadableControl):
                 self._take_publication(item)
             case CallRecord():
                 self._record(self._inbox.take_ends(item))
-            case FollowUp():
+            case StepResult():
                 self._carry_out(item, PublishResult())
             case StoreWentBack():
                 self._doubt(item)
@@ -343,55 +345,66 @@ class ControlEngine(ReadableControl):
     def _answer(self, first: Submission) -> int:
         """Handle a request, and others that wait, in one commit; return their number."""
         until_ms = self._clock.elapsed_ms() + BATCH_MS_MAX
-        steps = Steps(self._plane.state, first.call)
-        decisions: list[tuple[Submission, ForewarnError | None]] = []
+        drafts: list[Draft] = []
+        requests: list[Submission] = []
+        refusals: dict[int, ForewarnError] = {}
         count = 0
         for request in self._inbox.take_batch(first):
             count += 1
             if request.begin():
-                decisions.append((request, self._refusal(steps, request)))
+                if (refusal := self._refusal(drafts, request)) is not None:
+                    refusals[len(requests)] = refusal
+                requests.append(request)
             if self._clock.elapsed_ms() >= until_ms:
                 break
-        self._settle(steps, decisions)
+        self._settle(drafts, requests, refusals)
         return count
 
-    def _refusal(self, steps: Steps, request: Submission) -> ForewarnError | None:
-        """Take a step for a request; return why it is refused, or None."""
+    def _refusal(self, drafts: list[Draft], request: Submission) -> ForewarnError | None:
+        """Add a request's step to the drafts; return why it is refused, or None."""
         try:
-            self._decide(steps, request.stimulus, request.actor, request.authority)
+            drafts.append(self._decide(request.stimulus, request.actor, request.authority))
         except Exception as error:  # noqa: BLE001 - of this request alone
             return self._named(error, request)
         return None
 
     def _settle(
-        self, steps: Steps, decisions: Sequence[tuple[Submission, ForewarnError | None]]
+        self,
+        drafts: Sequence[Draft],
+        requests: Sequence[Submission],
+        refusals: Mapping[int, ForewarnError],
     ) -> None:
-        """Commit the steps of requests, and answer each request."""
-        committed = self._stored(steps, decisions)
-        if isinstance(committed, StoreContradiction) and len(decisions) > 1:
-            for request, _ in decisions:  # the store cannot store one of them
-                alone = Steps(self._plane.state, request.call)
-                refusal = self._refusal(alone, request)
-                self._tell(request, refusal or self._stored(alone, [(request, refusal)]))
-            return
-        for request, refusal in decisions:
-            failure = committed if isinstance(committed, ForewarnError) else None
-            self._tell(request, failure or refusal or committed)
+        """Commit the steps of requests, and answer each request; `refusals` are by its index.
 
-    def _stored(
-        self, steps: Steps, decisions: Sequence[tuple[Submission, ForewarnError | None]]
-    ) -> Committed | ForewarnError:
+        Refusals wait for the commit, too, because they may depend on earlier requests in it.
+        """
+        if not requests:
+            return
+        outcome = self._stored(drafts, requests[0])
+        if isinstance(outcome, StoreContradiction) and len(requests) > 1:
+            for request in requests:  # the store cannot store one of them
+                alone: list[Draft] = []
+                refusal = self._refusal(alone, request)
+                self._tell(request, refusal or self._stored(alone, request))
+        elif isinstance(outcome, ForewarnError):
+            for request in requests:
+                request.refuse(outcome)
+        else:
+            for number, request in enumerate(requests):
+                self._tell(request, refusals.get(number) or outcome)
+
+    def _stored(self, drafts: Sequence[Draft], first: Submission) -> StepResult | ForewarnError:
         """Commit the steps of requests; return the error if that fails."""
         try:
-            return self._write(steps) if steps else Committed()
+            return self._write(drafts, first.call) if drafts else StepResult()
         except Exception as error:  # noqa: BLE001 - of all requests of this commit
-            return self._named(error, decisions[0][0])
+            return self._named(error, first)
 
-    def _tell(self, request: Submission, outcome: Committed | ForewarnError) -> None:
+    def _tell(self, request: Submission, outcome: StepResult | ForewarnError) -> None:
         """Answer a request: now, or once metadata nodes show the change."""
         if isinstance(outcome, ForewarnError):
             request.refuse(outcome)
-        elif request.shown and outcome.change:
+        elif request.shown and outcome.visible:
             self._shown.add_done_callback(lambda _: request.accept(outcome))
         else:
             request.accept(outcome)
@@ -405,19 +418,13 @@ class ControlEngine(ReadableControl):
         log.error("%s failed because of a bug", name, exc_info=error)
         return OurError().with_traceback(error.__traceback__)
 
-    def _commit(self, stimulus: PlaneStimulus, actor: str) -> Committed:
+    def _commit(self, stimulus: PlaneStimulus, actor: str) -> StepResult:
         """Commit and publish; the effects wait until nodes confirm the publication."""
-        steps = Steps(self._plane.state)
-        self._decide(steps, stimulus, actor)
-        return self._write(steps)
+        return self._write([self._decide(stimulus, actor)])
 
     def _decide(
-        self,
-        steps: Steps,
-        stimulus: PlaneStimulus,
-        actor: str,
-        authority: Authority | None = None,
-    ) -> None:
+        self, stimulus: PlaneStimulus, actor: str, authority: Authority | None = None
+    ) -> Draft:
         """Take one step of the next commit."""
         if self._status.ended:
             raise Stopping
@@ -429,34 +436,36 @@ class ControlEngine(ReadableControl):
         elif isinstance(act, CreateMaintenance):
             self.planner.check(act)
         now_ms = self._clock.now_ms()
-        self._plane.decide(steps, stimulus, actor=actor, now_ms=now_ms, authority=authority)
+        return self._plane.decide(stimulus, actor=actor, now_ms=now_ms, authority=authority)
 
-    def _write(self, steps: Steps) -> Committed:
+    def _write(self, drafts: Sequence[Draft], call: CallRecord | None = None) -> StepResult:
         """Commit steps, and publish them; the effects wait until nodes confirm the publication."""
         try:
-            committed = self._plane.write(steps)
+            result = self._plane.write(drafts, call)
         except (StoreLost, StoreUncertain, StoreWentBack) as error:
             self._doubt(error)
             raise
-        self._remaining.update(dict.fromkeys(committed.remaining))
-        if committed.plan:
-            self.planner.request(committed.plan)
-        if committed.validate:
-            self.planner.validate(committed.validate)
-        if committed.change:
-            assert committed.changes is not None, committed
-            changed, follow_up = committed.changes.operations, committed.follow_up
-            withheld = self._drivers.withhold(
-                n for n, each in changed.items() if each.execution.started_ms
-            )
-            if withheld:
-                follow_up = replace(follow_up, begin=(*follow_up.begin, *withheld))
-            shown = (*changed, *committed.shown)
-            self._shown = self._publishing.publish(committed.change, shown, follow_up)
-        elif committed.follow_up:
-            self._publishing.after(committed.follow_up)
-        self.on_committed.put(committed)
-        return committed
+        self._remaining.update(dict.fromkeys(result.remaining))
+        if result.plan:
+            self.planner.request(result.plan)
+        if result.validate:
+            self.planner.validate(result.validate)
+        change = self._plane.change_of(result)
+        if change is not None:
+            result = replace(result, visible=True, shown=self._plane.shown_by(result))
+            self._shown = self._publishing.publish(change, self._with_withheld(result))
+        elif result.has_effects:
+            self._publishing.after(result)
+        self.on_committed.put(result)
+        return result
+
+    def _with_withheld(self, result: StepResult) -> StepResult:
+        """Begin also the changed operations whose beginning was withheld."""
+        changed = result.changes.operations.items()
+        withheld = self._drivers.withhold(
+            [number for number, each in changed if each.execution.started_ms]
+        )
+        return replace(result, begin=(*result.begin, *withheld)) if withheld else result
 
     def _record(self, calls: list[CallRecord]) -> None:
         """Write audit records of calls that were refused or changed nothing."""
@@ -474,28 +483,26 @@ class ControlEngine(ReadableControl):
 
     def _take_publication(self, ended: PublicationEnded) -> None:
         try:
-            follow_ups = self._publishing.ended(ended, self._clock.now_ms())
+            results = self._publishing.ended(ended, self._clock.now_ms())
         except PublicationFailed as failed:
             self._status.trouble_with(failed)
             return
-        for follow_up in follow_ups:
-            self._carry_out(follow_up, ended.result)
+        for effects in results:
+            self._carry_out(effects, ended.result)
 
-    def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
+    def _carry_out(self, effects: StepResult, result: PublishResult) -> None:
         """Run the effects of a publication that every awaited node shows. Source: M-4."""
-        announced, now_ms = follow_up.announced, self._clock.now_ms()
-        if result.unconfirmed and follow_up:
-            self._report(
-                NotShown(follow_up.operations, result.unconfirmed, result.hosts), "metadata"
-            )
+        announced, now_ms = effects.announced, self._clock.now_ms()
+        if result.unconfirmed and effects.has_effects:
+            self._report(NotShown(effects.affected, result.unconfirmed, result.hosts), "metadata")
             waiting = self._plane.waiting_to_be_shown(announced, result.hosts, now_ms)
             self._publishing.show_again(waiting, now_ms)
             announced = tuple([number for number in announced if number not in waiting])
         if not self._status.ready:
             return  # `_take_up` publishes and begins this work again
-        for operation in follow_up.begin:
+        for operation in effects.begin:
             self._drivers.begin(operation, self._clock.now_ms())
-        for operation in follow_up.abort:
+        for operation in effects.abort:
             self._drivers.abort(operation.number, self._clock.now_ms())
         if announced:
             self._report(NoticeShown(announced), "clock")

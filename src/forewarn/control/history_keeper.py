@@ -59,7 +59,7 @@ class HistoryKeeper:
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which looks at once."""
+        """Start the thread, which trims at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -67,11 +67,11 @@ class HistoryKeeper:
         self._stopping.set()
         self._thread.join(STOP_S_MAX)
 
-    def look(self) -> None:
+    def trim(self) -> None:
         """Delete what exceeds the limits, and return the space.
 
         Raises:
-            ForewarnError: the export or the store failed; the next look continues.
+            ForewarnError: the export or the store failed; the next call continues.
         """
         now_ms = self._clock.now_ms()
         self._store.trim_availability(now_ms)
@@ -119,7 +119,7 @@ class HistoryKeeper:
     def _run(self) -> None:
         while True:
             try:
-                self.look()
+                self.trim()
             except ForewarnError as error:
                 text = "history could not be trimmed: %s"
                 log.warning(text, error, extra={"action": error.code})

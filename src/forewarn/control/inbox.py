@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from forewarn.access.roles import Authority
 from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import CallEnded
-from forewarn.control.plane import Committed, ControlPlane, StateView
+from forewarn.control.plane import ControlPlane, StateView
 from forewarn.control.publishing import PublicationEnded
 from forewarn.control.service_state import ServiceStatus
-from forewarn.core.step import FollowUp
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import (
     GroupsPolled,
     PlaneStimulus,
@@ -72,7 +72,7 @@ class Submission:
     #: The actor, for history.
     actor: str
     #: Future for the answer; None if no caller waits.
-    answer: Future[Committed] | None
+    answer: Future[StepResult] | None
     #: Whether the answer waits until metadata nodes show the change.
     shown: bool = False
     #: The API call, for the audit; None: the service itself acts.
@@ -84,10 +84,10 @@ class Submission:
         """Take the request; return whether its caller still waits."""
         return self.answer is not None and self.answer.set_running_or_notify_cancel()
 
-    def accept(self, committed: Committed) -> None:
+    def accept(self, result: StepResult) -> None:
         """Answer that the request is durable."""
         if self.answer is not None:
-            self.answer.set_result(committed)
+            self.answer.set_result(result)
 
     def refuse(self, error: Exception) -> None:
         """Answer that the request is refused, or could not be stored."""
@@ -119,7 +119,7 @@ def refuse(answer: Future[Any] | None) -> None:
 
 #: One item for the run loop to handle; None: check the clock.
 Item: TypeAlias = (
-    "Submission | StateQuery[object] | CallRecord | CallEnded | PublicationEnded | FollowUp"
+    "Submission | StateQuery[object] | CallRecord | CallEnded | PublicationEnded | StepResult"
     " | PlannerReport | StoreWentBack | None"
 )
 
@@ -158,9 +158,9 @@ class Inbox:
         shown: bool,
         call: CallRecord | None = None,
         authority: Authority | None = None,
-    ) -> Future[Committed]:
+    ) -> Future[StepResult]:
         """Queue a stimulus; the future is done once it is durable, or refused."""
-        answer: Future[Committed] = Future()
+        answer: Future[StepResult] = Future()
         if self._status.ended:
             answer.set_exception(Stopping())
         elif len(self) >= self._limit(stimulus):

@@ -1,8 +1,8 @@
 """The control plane: the live state, queries on it, and its only writer.
 
 Each use case is one transaction. The phases are separate so that the caller can order them, and the
-simulator can break them: `commit`, then publish `Committed.change`, then begin
-`Committed.follow_up` (L-7). `engine.py` adds the thread, the clock and the network.
+simulator can break them: `commit`, then publish the `change_of` the result, then begin its
+effects (L-7). `engine.py` adds the thread, the clock and the network.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 from forewarn.access.roles import Authority
+from forewarn.audit_chain import CallRecord
 from forewarn.control import document_changes
 from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance import Maintenance
 from forewarn.core.policy import NoticePolicy, maintenance_policy
 from forewarn.core.refusals import MaintenanceWrongState, Unknown, WrongState
-from forewarn.core.state import Changes, Entry, State
-from forewarn.core.step import FollowUp, StepResult, Steps, next_deadline_ms
+from forewarn.core.state import Changes, State
+from forewarn.core.step import StepResult, joined, next_deadline_ms, take
 from forewarn.core.stimulus import (
     WORDS,
     Cancel,
@@ -34,7 +33,6 @@ from forewarn.core.stimulus import (
     act_of,
 )
 from forewarn.core.targets import silent_groups
-from forewarn.core.ticket import Ticket
 from forewarn.core.topology import Topology
 from forewarn.core.waiting import unseen_vms, waits_until_shown
 from forewarn.core.why import why
@@ -44,40 +42,7 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.replication.messages import DocumentChange
 from forewarn.rules.blockers import Blocker
 from forewarn.store import HistoryPage, Store
-from forewarn.values import value
-
-
-@value
-class Committed:
-    """A durable change with its effects, in this order: publish, begin, abort."""
-
-    #: Current operations that the stimulus names.
-    operations: tuple[Operation, ...] = ()
-    #: The change to publish; None if no VM sees a difference.
-    change: DocumentChange | None = None
-    #: Other operations that VMs see because the change contains new documents.
-    shown: tuple[int, ...] = ()
-    #: Effects after the publication.
-    follow_up: FollowUp = FollowUp()
-    #: Operations to continue in a separate commit; see `Proceed`.
-    remaining: tuple[int, ...] = ()
-    #: Maintenances that need a plan.
-    plan: tuple[int, ...] = ()
-    #: Operations whose hosts must be validated.
-    validate: tuple[int, ...] = ()
-    #: Current maintenance that the stimulus names.
-    maintenance: Maintenance | None = None
-    #: Current ticket that the stimulus names.
-    ticket: Ticket | None = None
-    #: The writes, for copies of the state; None: no writes.
-    changes: Changes | None = None
-    #: Grows by one with each writing commit.
-    sequence: int = 0
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """The entries of history that the commit wrote."""
-        return self.changes.entries if self.changes else ()
+from forewarn.values import replace
 
 
 class StateView:
@@ -106,6 +71,8 @@ class StateView:
         self.policy = policy
         #: Grows by one with each writing commit.
         self.sequence = store.generation
+        #: Number of the last entry of history in the state that the store's owner changes.
+        self.history_seq = store.history_seq
         self._new_guid = new_guid
         self._missing_driver = missing_driver
         self._driver_waits = driver_waits
@@ -129,6 +96,7 @@ class StateView:
     def note(self, changes: Changes, sequence: int) -> None:
         """Pass a change of the state to the follower; its sequence number is this view's now."""
         self._follower((changes, sequence))
+        self.history_seq = self.store.history_seq
         self.sequence = sequence  # callers notified of it may read it
 
     def adopt(self, changes: Changes, sequence: int) -> None:
@@ -206,7 +174,7 @@ class ControlPlane(StateView):
         #: Source: B-2, F-5.
         self._forgiven_ms = 0
 
-    def recover(self, now_ms: int) -> Committed:
+    def recover(self, now_ms: int) -> StepResult:
         """Resume interrupted work; publish `whole` instead of the change. Source: L-7.
 
         Raises:
@@ -231,7 +199,7 @@ class ControlPlane(StateView):
         self.commit(GroupsPolled(frozenset(groups), forgiven=True), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
-    def commit(self, stimulus: PlaneStimulus, *, actor: str, now_ms: int) -> Committed:
+    def commit(self, stimulus: PlaneStimulus, *, actor: str, now_ms: int) -> StepResult:
         """Decide and write in one transaction, or undo.
 
         Raises:
@@ -239,19 +207,17 @@ class ControlPlane(StateView):
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, call `settle` first.
         """
-        steps = Steps(self.state)
-        self.decide(steps, stimulus, actor=actor, now_ms=now_ms)
-        return self.write(steps)
+        drafts = [self.decide(stimulus, actor=actor, now_ms=now_ms)]
+        return self.write(drafts)
 
     def decide(
         self,
-        steps: Steps,
         stimulus: PlaneStimulus,
         *,
         actor: str,
         now_ms: int,
         authority: Authority | None = None,
-    ) -> None:
+    ) -> Draft:
         """Take one of the steps that `write` stores together.
 
         `authority` is that of a caller whom a second person may have to confirm. Source: P-8.
@@ -271,18 +237,20 @@ class ControlPlane(StateView):
         act = act_of(stimulus)
         with uncollected() if isinstance(act, ChangeTopology) else nullcontext():
             try:
-                steps.take(stimulus, now_ms=now_ms, terms=terms)
+                return take(self.state, stimulus, now_ms=now_ms, terms=terms)
             except Unknown as unknown:
                 raise self._ended(act) or unknown from unknown
 
-    def write(self, steps: Steps) -> Committed:
-        """Write all steps in one transaction, or undo all of them.
+    def write(self, drafts: Sequence[Draft], call: CallRecord | None = None) -> StepResult:
+        """Write all steps in one transaction, or undo all of them; at least one step.
+
+        `call` describes their request for the audit.
 
         Raises:
             ForewarnError: as `commit`.
         """
         try:
-            result = steps.joined()
+            result = joined(drafts, call)
             written = result.changes
             if written:
                 with uncollected() if written.of_fleet else nullcontext():
@@ -293,33 +261,17 @@ class ControlPlane(StateView):
         self.state.keep()
         if written:
             self.note(written, self.store.generation)
-        return self._committed(result)
+        return replace(result, sequence=self.sequence)
 
-    def _committed(self, outcome: StepResult) -> Committed:
-        written, state, numbers = outcome.changes, self.state, outcome.operations
-        live = [
-            written.operations.get(n) or state.operations.get(n) or state.aborts.get(n)
-            for n in dict.fromkeys(numbers)
-        ]
-        maintenances = [
-            written.maintenances.get(n) or state.maintenances.get(n) for n in numbers[:1]
-        ]
-        # An approval that waits for other approvals, or a query, shows VMs nothing new.
-        visible = written.views or written.operations or written.of_fleet
-        generation = self.store.generation
-        return Committed(
-            operations=tuple(each for each in live if each is not None),
-            change=document_changes.difference(state, written, generation) if visible else None,
-            shown=self._shown_in_new_documents(written),
-            follow_up=outcome.follow_up,
-            remaining=outcome.remaining,
-            plan=outcome.plan,
-            validate=outcome.validate,
-            maintenance=maintenances[0] if maintenances else None,
-            ticket=written.tickets.get(numbers[0]) if numbers else None,
-            changes=written or None,
-            sequence=self.sequence,
-        )
+    def change_of(self, result: StepResult) -> DocumentChange | None:
+        """Return the last commit as a change for metadata nodes; None if no VM sees a difference.
+
+        An approval that waits for other approvals, or a query, shows VMs nothing new.
+        """
+        written = result.changes
+        if not (written.views or written.operations or written.of_fleet):
+            return None
+        return document_changes.difference(self.state, written, self.store.generation)
 
     def settle(self) -> None:
         """Adopt a commit with unknown result if the store has it; call `recover` next.
@@ -406,20 +358,22 @@ class ControlPlane(StateView):
         seen_ms += [recorded.entry.at_ms for recorded in entries]
         return max(now_ms - max(seen_ms, default=now_ms), 0)
 
-    def _shown_in_new_documents(self, written: Changes) -> tuple[int, ...]:
-        """Return the operations that VMs see in new documents.
+    def shown_by(self, result: StepResult) -> tuple[int, ...]:
+        """Return the operations that VMs see because of a commit.
 
-        A group whose kind changes has new documents, and its VMs must see work there before the
-        work begins. Source: L-7.
+        These are the changed ones, and those in new documents. A group whose kind changes has new
+        documents, and its VMs must see work there before the work begins. Source: L-7.
         """
+        written = result.changes
         entries = [each for each in written.entries if each.action == "document.opened"]
+        if not entries:
+            return tuple(written.operations)
         new = {image.key for entry in entries for image in entry.images}
         views = [view for key, view in written.views.items() if view and key in new]
         ids = {event.event_id for view in views for event in view.document.events}
         events = [written.events.get(each) or self.state.events.get(each) for each in ids]
-        return tuple(
-            sorted({each.operation for each in events if each} - written.operations.keys())
-        )
+        others = {each.operation for each in events if each} - written.operations.keys()
+        return (*written.operations, *sorted(others))
 
     def _ended(self, stimulus: PlaneStimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""

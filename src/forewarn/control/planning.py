@@ -168,7 +168,7 @@ def planner_task(
         _state_of(state, maintenance, now_ms=now_ms, base=base),
         state.plans.get(maintenance.plan),
         replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
-        asked_of(state, maintenance),
+        asked_of(state, maintenance, now_ms),
         now_ms,
         applied=state.applied_policy,
         declaration=maintenance.declaration,
@@ -342,7 +342,7 @@ def _notice_s(
     return planning_notice_s(base, policy, maintenance) + -(-planning_ms // SECOND_MS)
 
 
-def asked_of(state: State, maintenance: Maintenance) -> Asked:
+def asked_of(state: State, maintenance: Maintenance, now_ms: int) -> Asked:
     """Return the request of a maintenance to the planner; O(VMs on hosts of declared work)."""
     return Asked(
         maintenance.hosts,
@@ -354,8 +354,9 @@ def asked_of(state: State, maintenance: Maintenance) -> Asked:
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
         postponed=postponed_hosts(maintenance),
-        hand_backs=hand_backs_of(state, maintenance),
+        hand_backs=hand_backs_of(state, maintenance, now_ms),
         exemption=maintenance.exemption,
+        failure_domain=maintenance.failure_domain,
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from forewarn.control.plane import ControlPlane
-from forewarn.core.step import FollowUp
+from forewarn.core.step import StepResult
 from forewarn.errors import OurError
 from forewarn.replication.messages import DocumentChange, PublishResult
 from forewarn.values import replace, value
@@ -51,28 +50,15 @@ class PublicationEnded:
     error: BaseException | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Publication:
-    #: Operations whose documents the publication changes.
-    operations: tuple[int, ...]
-    follow_ups: list[FollowUp]
-    #: Whether to wait for every node that serves VMs of these operations.
-    complete: bool = False
-    #: Done once the publication has succeeded or failed.
-    over: Future[None] = field(default_factory=Future)
-
-    def absorb(self, other: _Publication) -> None:
-        """Take over the operations and effects of another publication."""
-        self.operations += other.operations
-        self.follow_ups += other.follow_ups
-        other.follow_ups = []
-
-
 class Publishing:
-    """Stores the effects of each publication; on the writer's thread only."""
+    """Stores the results of steps until their effects are due; on the writer's thread only.
+
+    A result waits in the publication that shows it to VMs, or in a later one about the same
+    operations.
+    """
 
     def __init__(
-        self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
+        self, publisher: Publisher, deliver: Callable[[PublicationEnded | StepResult], None]
     ) -> None:
         """Start without a publication.
 
@@ -82,11 +68,14 @@ class Publishing:
         self._publisher = publisher
         self._deliver = deliver
         self._count = 0
-        self._pending: dict[int, _Publication] = {}
+        #: Number of a publication in progress -> the results that wait for its end.
+        self._pending: dict[int, list[StepResult]] = {}
+        #: Those that show all documents of their operations, on every node.
+        self._complete: set[int] = set()
         #: Operation -> the last publication in progress about it.
-        self._of_operation: dict[int, _Publication] = {}
-        #: Effects of failed publications; None without any.
-        self._failed: _Publication | None = None
+        self._of_operation: dict[int, int] = {}
+        #: Results of failed publications; None without any.
+        self._failed: list[StepResult] | None = None
         self._again_ms = 0
         self._tries = 0
         #: Announced operations that wait until VMs can see them, with the time of the next
@@ -106,38 +95,27 @@ class Publishing:
             return self._again_ms
         return self._unseen_ms
 
-    def publish(
-        self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
-    ) -> Future[None]:
-        """Publish a change that shows operations to VMs; its effects wait for nodes to show it.
+    def publish(self, change: DocumentChange, result: StepResult) -> Future[None]:
+        """Publish the change of a result, whose effects wait for nodes to show it.
 
         While everything must be published again, single changes are not sent, because nodes would
         lack the earlier changes. The future is done once the publication has succeeded or failed,
         on any thread. Source: M-1, M-4.
         """
-        publication = _Publication(operations, [follow_up])
         if self._failed is None:
-            self._publish(change, publication)
-        else:
-            self._failed.absorb(publication)
-            publication.over.set_result(None)
-        return publication.over
+            return self._publish(change, [result])
+        self._failed.append(result)
+        over: Future[None] = Future()
+        over.set_result(None)
+        return over
 
-    def publish_whole(
-        self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
-    ) -> Future[None]:
+    def publish_whole(self, change: DocumentChange, result: StepResult) -> Future[None]:
         """Publish everything now, with the effects of failed publications.
 
         The old time of the next retry is dropped, because the clock may have been set back.
         """
-        follow_ups = [follow_up]
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            operations, follow_ups = (*failed.operations, *operations), failed.follow_ups
-            follow_ups.append(follow_up)
-        publication = _Publication(operations, follow_ups, complete=True)
-        self._publish(change, publication)
-        return publication.over
+        results, self._failed = [*(self._failed or ()), result], None
+        return self._publish(change, results, complete=True)
 
     def show_again(self, operations: Iterable[int], now_ms: int) -> None:
         """Publish announced operations again until their VMs can see them. Source: H-7."""
@@ -146,71 +124,80 @@ class Publishing:
             self._unseen.update(unseen)
             self._unseen_ms = now_ms + PUBLISH_AGAIN_MS
 
-    def after(self, follow_up: FollowUp) -> None:
+    def after(self, result: StepResult) -> None:
         """Return the effects of a commit without document changes, once they are due.
 
         The effects are due when nodes show all earlier changes of the same operations, because a
         retry must not begin work that VMs do not see yet. Source: L-7.
         """
-        follow_up = self._without_unseen(follow_up)
-        if not follow_up:
+        result = self._without_unseen(result)
+        if not result.has_effects:
             return
-        if self._failed is not None:
-            self._failed.follow_ups.append(follow_up)
-            return
-        waits = (self._of_operation.get(number) for number in follow_up.operations)
-        last = next((each for each in waits if each is not None), None)
-        if last is not None:
-            last.follow_ups.append(follow_up)
+        waits = (self._waiting_with(number) for number in result.affected)
+        others = self._failed
+        if others is None:
+            others = next((each for each in waits if each is not None), None)
+        if others is not None:
+            others.append(result)
         else:
-            self._deliver(follow_up)
+            self._deliver(result)
 
-    def ended(self, ended: PublicationEnded, now_ms: int) -> list[FollowUp]:
-        """Handle the end of a publication; return the effects that are due now.
+    def ended(self, ended: PublicationEnded, now_ms: int) -> list[StepResult]:
+        """Handle the end of a publication; return the results whose effects are due now.
 
         Raises:
             PublicationFailed: no effects may follow; everything will be published again.
         """
-        publication = self._pending.pop(ended.number)
-        for operation in publication.operations:
-            if self._of_operation.get(operation) is publication:
-                del self._of_operation[operation]
+        complete = ended.number in self._complete
+        results = self._taken(ended.number)
         if ended.error is None:
             self._tries = 0
-            if publication.complete:
-                for each in publication.follow_ups:
+            if complete:
+                for each in results:
                     self._unseen = {n: None for n in self._unseen if n not in each.announced}
-            return [self._shown(each) for each in publication.follow_ups]
+            return [self._due(each) for each in results]
         if self._failed is None:
-            self._failed = publication
+            self._failed = []
             self._again_ms = now_ms + min(PUBLISH_AGAIN_MS << self._tries, PUBLISH_AGAIN_MS_MAX)
             self._tries = min(self._tries + 1, 10)
-        else:
-            self._failed.absorb(publication)
-        for number, later in self._pending.items():
-            if number > ended.number:  # later publications depend on this one
-                self._failed.absorb(later)
+        self._failed += results
+        for number in [each for each in self._pending if each > ended.number]:
+            self._failed += self._taken(number)  # later publications depend on this one
         raise PublicationFailed(reason=ended.error) from ended.error
 
-    def _shown(self, follow_up: FollowUp) -> FollowUp:
+    def _taken(self, number: int) -> list[StepResult]:
+        """Remove a publication, if it is known; return the results that wait for it."""
+        results = self._pending.pop(number, [])
+        self._complete.discard(number)
+        for result in results:
+            for operation in result.shown:
+                if self._of_operation.get(operation) == number:
+                    del self._of_operation[operation]
+        return results
+
+    def _waiting_with(self, operation: int) -> list[StepResult] | None:
+        """Return the results that wait for the last publication about an operation; None: none."""
+        return self._pending.get(self._of_operation.get(operation, 0))
+
+    def _due(self, result: StepResult) -> StepResult:
         """Return the effects that are due; operations with a newer publication wait for its end."""
         failed, begin = self._failed, []
-        for operation in follow_up.begin:
-            later = self._of_operation.get(operation.number)
-            if failed is not None and operation.number in failed.operations:
-                later = failed
-            if later is None:
+        for operation in result.begin:
+            others = self._waiting_with(operation.number)
+            if failed is not None and any(operation.number in each.shown for each in failed):
+                others = failed
+            if others is None:
                 begin.append(operation)
             else:
-                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # as the first effect
-        return replace(self._without_unseen(follow_up), begin=tuple(begin))
+                others.insert(0, StepResult(begin=(operation,)))  # as the first effect
+        return replace(self._without_unseen(result), begin=tuple(begin))
 
-    def _without_unseen(self, follow_up: FollowUp) -> FollowUp:
+    def _without_unseen(self, result: StepResult) -> StepResult:
         """Leave out notices that start only once all VMs can see them. Source: H-7."""
         if not self._unseen:
-            return follow_up
-        announced = tuple([n for n in follow_up.announced if n not in self._unseen])
-        return replace(follow_up, announced=announced)
+            return result
+        announced = tuple([n for n in result.announced if n not in self._unseen])
+        return replace(result, announced=announced)
 
     def turn(self, now_ms: int, plane: ControlPlane) -> None:
         """Publish again if due: everything after a failure, because later changes depend on it.
@@ -223,13 +210,13 @@ class Publishing:
         if self._failed is not None:
             if self._again_ms <= now_ms:
                 plane.store.confirm()
-                self.publish_whole(plane.whole(), (), FollowUp())
+                self.publish_whole(plane.whole(), StepResult())
         elif self._unseen_ms is not None and self._unseen_ms <= now_ms:
             change, numbers = plane.unshown(self._unseen)
             self._unseen, self._unseen_ms = dict.fromkeys(numbers), None
-            follow_up = FollowUp(announced=numbers)
             if numbers:
-                self._publish(change, _Publication(numbers, [follow_up], complete=True))
+                result = StepResult(announced=numbers, shown=numbers)
+                self._publish(change, [result], complete=True)
 
     def shift_times(self, step_ms: int) -> None:
         """Move the time of the next publication after a step of the service's clock."""
@@ -237,22 +224,28 @@ class Publishing:
         if self._unseen_ms is not None:
             self._unseen_ms += step_ms
 
-    def _publish(self, change: DocumentChange, publication: _Publication) -> None:
+    def _publish(
+        self, change: DocumentChange, results: list[StepResult], *, complete: bool = False
+    ) -> Future[None]:
         self._count += 1
         number = self._count
-        self._pending[number] = publication
-        for operation in publication.operations:
-            self._of_operation[operation] = publication
+        self._pending[number] = results
+        if complete:
+            self._complete.add(number)
+        for result in results:
+            self._of_operation.update(dict.fromkeys(result.shown, number))
         try:
             handed = self._publisher.publish(change)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody was shown anything
             handed = Future()
             handed.set_exception(error)
-        handed.add_done_callback(partial(self._over, number, publication))
+        over: Future[None] = Future()
+        handed.add_done_callback(partial(self._over, number, over))
+        return over
 
-    def _over(self, number: int, publication: _Publication, handed: Future[PublishResult]) -> None:
+    def _over(self, number: int, over: Future[None], handed: Future[PublishResult]) -> None:
         """Pass the end of a publication to the writer's thread; called on any thread."""
         error = OurError() if handed.cancelled() else handed.exception()
         result = PublishResult() if error else handed.result()
         self._deliver(PublicationEnded(number, result, error))
-        publication.over.set_result(None)
+        over.set_result(None)

@@ -20,10 +20,11 @@ from forewarn.access.tokens import AccessToken
 from forewarn.audit_chain import CallRecord
 from forewarn.clock import Clock
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, refuse
-from forewarn.control.plane import Committed, StateView
+from forewarn.control.plane import StateView
 from forewarn.control.record_limit import RecordLimit
 from forewarn.control.service_state import STANDBY, ServiceStatus
 from forewarn.core.state import Changes, Entry
+from forewarn.core.step import StepResult
 from forewarn.replication.messages import NodeTroubles, VmPoll
 from forewarn.rules.blockers import Blocker
 from forewarn.values import replace, value
@@ -65,6 +66,8 @@ class Freshness:
     generation: int
     #: When the state was the newest, by elapsed time in ms.
     as_of_ms: int
+    #: Number of the last entry of history that the state contains.
+    history_seq: int = 0
 
 
 @value
@@ -250,10 +253,9 @@ class StateReplica:
         self._put(owner.view(self._driver_waits))
         owner.follow(self._items.append)
 
-    def look(self, committed: Committed) -> None:
+    def look(self, committed: StepResult) -> None:
         """Update the copy if many changes, or a possibly large one, wait."""
-        changes = committed.changes
-        large = bool(self._items) and changes is not None and changes.of_fleet
+        large = bool(self._items) and committed.changes.of_fleet
         if large or len(self._items) >= UNREAD_MAX:
             self._wake.put(None)
 
@@ -319,17 +321,17 @@ class StateReplica:
 class CommitListeners:
     """Listeners called for each commit, after its answer, on the run loop's thread."""
 
-    def __init__(self, *listeners: Callable[[Committed], None], logged: bool = True) -> None:
+    def __init__(self, *listeners: Callable[[StepResult], None], logged: bool = True) -> None:
         """Start with these quick listeners. `logged`: also log the entries."""
         self._listeners = [*listeners]
         self._logged = logged
-        self._pending: list[Committed] = []
+        self._pending: list[StepResult] = []
 
-    def add(self, listener: Callable[[Committed], None]) -> None:
+    def add(self, listener: Callable[[StepResult], None]) -> None:
         """Add a quick listener."""
         self._listeners.append(listener)
 
-    def put(self, committed: Committed) -> None:
+    def put(self, committed: StepResult) -> None:
         """Store a commit until `notify`."""
         self._pending.append(committed)
 

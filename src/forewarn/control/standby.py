@@ -17,11 +17,12 @@ from forewarn.audit_chain import OMITTED, CallRecord
 from forewarn.clock import Clock
 from forewarn.control import document_changes
 from forewarn.control.inbox import StateQuery
-from forewarn.control.plane import Committed, StateView
+from forewarn.control.plane import StateView
 from forewarn.control.readable import ALONE, Freshness, ProcessFacts, ReadableControl
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
+from forewarn.core.step import StepResult
 from forewarn.errors import ForewarnError, OurError, PeerError
 from forewarn.replication.messages import DocumentChange
 from forewarn.store import Store
@@ -205,7 +206,8 @@ class StateFollower(ReadableControl):
             view = self.view
             if (changes := self._store.catch_up(view.state)) is not None:
                 self._take(view, changes)
-        self._fresh = Freshness(self._store.generation, as_of_ms)
+        self._fresh = Freshness(self._store.generation, as_of_ms, self._store.history_seq)
+        self.on_committed.notify()
         if self._trouble:
             self._trouble = ""
             log.info("the state is followed again", extra={"action": "standby.follows"})
@@ -236,8 +238,7 @@ class StateFollower(ReadableControl):
 
     def _announce(self, view: StateView, changes: Changes) -> None:
         self._sequence = view.sequence
-        self.on_committed.put(Committed(changes=changes, sequence=view.sequence))
-        self.on_committed.notify()
+        self.on_committed.put(StepResult(changes=changes, sequence=view.sequence))
 
 
 class LeaseKeeper:
@@ -257,12 +258,14 @@ class LeaseKeeper:
         silent: Callable[[], tuple[str, ...]] = tuple,
         on_lapse: Callable[[bool], object] = lambda _: None,
         on_renewal: Callable[[int], object] = lambda _: None,
+        on_return: Callable[[], object] = lambda: None,
     ) -> None:
         """Start renewing the lease; `silent` returns the hanging parts of the service.
 
         `lost` is called on the keeper's thread once another process holds the lease, `on_lapse` on
         any thread when the lease has lapsed, and when it is held again. `on_renewal` receives how
-        long the lease is held, in ms, on any thread.
+        long the lease is held, in ms, on any thread. `on_return` is called on the keeper's thread
+        after a failed renewal, before the next one, which does not happen if it fails.
         """
         self._tenure = tenure
         self._clock = clock
@@ -270,6 +273,7 @@ class LeaseKeeper:
         self._silent = silent
         self._on_lapse = on_lapse
         self._on_renewal = on_renewal
+        self._on_return = on_return
         self._stopping = threading.Event()
         self._due = threading.Event()
         self._was_lapsed = False
@@ -319,6 +323,8 @@ class LeaseKeeper:
             try:
                 if silent := self._silent():
                     raise ServiceHangs(parts=" and ".join(silent))
+                if self._said:
+                    self._on_return()
                 held = self._tenure.attempt(self._clock.now_ms())
             except ForewarnError as error:
                 if str(error) != self._said:

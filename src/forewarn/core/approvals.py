@@ -23,6 +23,7 @@ from forewarn.core.refusals import UnknownOperation
 from forewarn.core.topology import Group, Vm
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.protocol.identity import CallerIdentity
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 
 DEPARTURES_MAX = 100
@@ -36,7 +37,7 @@ The old node serves the VM until the new host's node takes over, even if that no
 """
 
 
-def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
+def approve(draft: Draft, approval: ApprovalRequest) -> tuple[int, ...]:
     """Approve all of the given events, or none if one id is invalid. Source: A-1."""
     vm = draft.topology.vms.get(approval.vm)
     if vm is not None and not _is_known_by(vm, approval.identity):
@@ -131,7 +132,7 @@ def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
     See A-4, A-7.
     """
     for group in groups:
-        for _, event in draft.live_events_in(group.name):
+        for event in draft.live_events_in(group.name):
             counts = event.approved_by and not group.strict_approval
             if counts and event.state is EventState.SCHEDULED:
                 approve_event(draft, event, by=(), reason="the group is not strict any more")
@@ -248,8 +249,9 @@ def note_departures(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
         enrolment = draft.enrolment(group)
         if enrolment is None:
             continue
-        live = draft.live_events_in(group)
-        since_ms = min([_since_ms(operation) for operation, _ in live], default=draft.now_ms)
+        operations = draft.state.operations
+        live = [operations[event.operation] for event in draft.live_events_in(group)]
+        since_ms = min([_since_ms(operation) for operation in live], default=draft.now_ms)
         kept = [each for each in enrolment.departures if each.left_ms >= since_ms]
         draft.mark(replace(enrolment, departures=tuple((*kept, *new)[-DEPARTURES_MAX:])))
 

@@ -159,7 +159,7 @@ def availability(
             events[vm, record.group, record.owner].append(record)
     vms, disturbances = [], []
     for key in sorted(tenures):
-        spans = [span for each in tenures[key] if (span := _clipped(each, period))]
+        spans = [span for each in tenures[key] if (span := _clip(each, period))]
         if not spans:
             continue
         pieces = list(_pieces(key, events.get(key, ()), spans, period))
@@ -212,7 +212,7 @@ def _tenures(
     return tenures
 
 
-def _clipped(span: Span, period: Period) -> Span | None:
+def _clip(span: Span, period: Period) -> Span | None:
     begin, end = max(span[0], period.from_ms), min(span[1], period.to_ms)
     return (begin, end) if begin < end else None
 

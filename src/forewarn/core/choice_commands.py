@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
-from forewarn.core.hand_back import CHOSEN, choice_of, deadline_of, hand_back_of, owners_on
+from forewarn.core.hand_back import choice_of, deadline_of, hand_back_of, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
 from forewarn.core.refusals import ChoiceRefused
+from forewarn.core.state import State
 from forewarn.protocol.timestamps import iso8601
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.hand_back import CHOSEN, HAND_BACK
+from forewarn.rules.other_waits import OPERATOR
 from forewarn.values import replace, value
 
 
@@ -41,15 +46,21 @@ def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
     maintenance = known_maintenance(draft, word.maintenance)
     records = []
     for each in results(draft, word):
+        chosen = each.choice
+        if chosen.gives_way and stands(
+            draft.state, maintenance.number, chosen.host, owner=chosen.owner
+        ):
+            continue
         if each.blocker is not None:
             raise ChoiceRefused(
-                host=each.choice.host,
+                host=chosen.host,
                 maintenance=maintenance.id,
                 problem=each.blocker.text,
                 remedy=_remedy(maintenance, each),
             )
-        chosen = each.choice
-        start_ms = _whole(chosen.start_ms) if chosen.decision is Decision.AT else draft.now_ms
+        start_ms = (
+            _whole_seconds(chosen.start_ms) if chosen.decision is Decision.AT else draft.now_ms
+        )
         records.append(
             OwnerChoice(
                 choice_key(maintenance.number, chosen.host, chosen.owner),
@@ -63,6 +74,8 @@ def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
                 chosen.approves,
             )
         )
+    if not records:
+        return ()
     assert maintenance.declaration is not None
     answers = maintenance.declaration.answers + 1
     answered = replace(maintenance, declaration=replace(maintenance.declaration, answers=answers))
@@ -70,6 +83,12 @@ def choose(draft: Draft, word: stimuli.ChooseStarts) -> tuple[int, ...]:
     draft.put("declaration.chosen", text, answered, *records)
     plan_remaining_again(draft, answered, f"{answered.id} is planned again: an owner chose")
     return (word.maintenance,)
+
+
+def stands(state: State, maintenance: int, host: str, *, owner: str) -> bool:
+    """Whether an owner has a choice for its VMs on a host, and the plan can keep it."""
+    choice = choice_of(state, maintenance, host, owner=owner)
+    return choice is not None and not choice.displaced_ms
 
 
 def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
@@ -80,24 +99,25 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
     """
     maintenance = known_maintenance(draft, word.maintenance)
     if maintenance.declaration is None:
-        problem = Blocker(Code.OPERATOR, "", draft.now_ms, text="the maintenance is not declared")
+        problem = Blocker(OPERATOR, "", draft.now_ms, text="the maintenance is not declared")
         return [ChoiceResult(each, problem) for each in word.choices]
     openings = Openings(draft, maintenance)
+    beside = {(each.host, each.owner): each for each in word.choices}
     answers = []
     for each in word.choices:
-        late = _late(draft, maintenance, each)
+        late = _why_too_late(draft, maintenance, each)
         if late:
-            too_late = Blocker(Code.HAND_BACK, "", draft.now_ms, text=late)
+            too_late = Blocker(HAND_BACK, "", draft.now_ms, text=late)
             answers.append(ChoiceResult(each, too_late))
             continue
-        agreed = _agreed(draft, maintenance, word, each)
+        agreed = _is_agreed(draft, maintenance, each, beside=beside)
         until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
         if each.decision is not Decision.AT:
             spans = openings.of(each.host, until_ms=until_ms)
             earliest_ms = spans[0].start_ms if spans else 0
             answers.append(ChoiceResult(each, agreed=agreed, earliest_ms=earliest_ms))
             continue
-        start_ms = _whole(each.start_ms)
+        start_ms = _whole_seconds(each.start_ms)
         blocker = openings.blocker(each.host, start_ms, until_ms=until_ms)
         nearest = tuple(openings.nearest(each.host, start_ms, until_ms=until_ms)) if blocker else ()
         answers.append(ChoiceResult(each, blocker, nearest, agreed))
@@ -106,27 +126,37 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
     return answers
 
 
-def _agreed(
-    draft: Draft, maintenance: Maintenance, word: stimuli.ChooseStarts, choice: stimuli.HostChoice
+def _is_agreed(
+    draft: Draft,
+    maintenance: Maintenance,
+    choice: stimuli.HostChoice,
+    *,
+    beside: Mapping[tuple[str, str], stimuli.HostChoice],
 ) -> bool:
-    """Whether the other owners on a host chose the same, or let the work start at any time."""
-    beside = {each.owner: each for each in word.choices if each.host == choice.host}
+    """Whether the other owners on a host chose the same, or let the work start at any time.
+
+    `beside`: the choices of the same call, by host and owner.
+    """
     at, number = choice.decision is Decision.AT, maintenance.number
-    start_ms = _whole(choice.start_ms) if at else 0
+    start_ms = _whole_seconds(choice.start_ms) if at else 0
     for owner in owners_on(draft.state, choice.host):
         if owner == choice.owner:
             continue
-        other = beside.get(owner) or choice_of(draft.state, number, choice.host, owner=owner)
+        other = beside.get((choice.host, owner)) or choice_of(
+            draft.state, number, choice.host, owner=owner
+        )
         if other is None:
             deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=owner)
             if not at or start_ms <= deadline_ms:
                 return False
-        elif other.decision is Decision.AT and (not at or _whole(other.start_ms) != start_ms):
+        elif other.decision is Decision.AT and (
+            not at or _whole_seconds(other.start_ms) != start_ms
+        ):
             return False
     return True
 
 
-def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
+def _why_too_late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
     """Return why nothing can be chosen for a host any more; empty if something can."""
     if choice.host not in maintenance.hosts:
         return "it is not among the declared hosts"
@@ -142,7 +172,7 @@ def _late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) ->
     return ""
 
 
-def _whole(at_ms: int) -> int:
+def _whole_seconds(at_ms: int) -> int:
     """Return a time in whole seconds, as events have it."""
     return -(-at_ms // SECOND_MS) * SECOND_MS
 
@@ -182,8 +212,10 @@ def note_displaced(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan
             continue
         if draft.target(number, each.host) is not None:
             continue
-        agreed = hand_back_of(state, maintenance, each.host) == (each.start_ms, CHOSEN)
+        hand_back = hand_back_of(state, maintenance, each.host, now_ms=draft.now_ms)
+        agreed = hand_back.subject == CHOSEN and hand_back.at_ms == each.start_ms
         displaced = agreed and starts_ms.get(each.host) != each.start_ms
+        displaced = displaced or each.start_ms < draft.now_ms
         if displaced is not bool(each.displaced_ms):
             changed.append(replace(each, displaced_ms=draft.now_ms if displaced else None))
     if changed:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from forewarn.core.deferrals import Deferral
 from forewarn.core.hand_back import (
-    CHOSEN,
     choice_of,
     deadline_of,
     deferral_of,
@@ -21,6 +20,7 @@ from forewarn.core.maintenance import Declaration, Maintenance, TargetState, tar
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.state import State
 from forewarn.core.topology import Topology
+from forewarn.rules.hand_back import CHOSEN
 from forewarn.values import Word, value
 
 
@@ -174,6 +174,6 @@ def _chosen(
     late = choice.decision is Decision.AT and choice.start_ms <= now_ms
     if choice.displaced_ms or late:
         return ResourceState.DISPLACED
-    hand_back_ms, what = hand_back_of(state, maintenance, host)
-    agreed = what == CHOSEN or not hand_back_ms
+    hand_back = hand_back_of(state, maintenance, host, now_ms=now_ms)
+    agreed = hand_back.subject == CHOSEN or not hand_back.at_ms
     return ResourceState.CHOSEN if agreed else ResourceState.WAITING

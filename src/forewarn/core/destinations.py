@@ -63,7 +63,7 @@ class Destinations:
         )
         best = next((each for each in ranked if self._has_room(each[2], vm)), None)
         if self._draft.policy.adds_hosts and (best is None or best[0][0]):
-            return self._added(own)
+            return self._add_host(own)
         return best[2] if best is not None else None
 
     def _members(self, vm: Vm) -> Counter[_FaultZone | str]:
@@ -92,7 +92,7 @@ class Destinations:
         used_mib = memory_used(self._draft, host.name, arriving, but=self._operation.number)
         return not host.memory_mib or used_mib is None or used_mib <= host.memory_mib
 
-    def _added(self, own: Host) -> Host:
+    def _add_host(self, own: Host) -> Host:
         """Add an empty host like a VM's own host."""
         known = self._hosts.keys() | self.new_hosts.keys()
         number = len(known) + 1

@@ -5,7 +5,8 @@ This module only reads operations and events. `protocol/documents.py` encodes do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from forewarn.core.lifecycle import SHOWN_AS, Event, EventState, Operation
 from forewarn.protocol.documents import Document, ScheduledEvent
@@ -75,10 +76,13 @@ def shown(operation: Operation, event: Event) -> ScheduledEvent:
     )
 
 
-def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[ScheduledEvent, ...]:
+def visible(
+    view: View, live: Iterable[Event], operations: Mapping[int, Operation]
+) -> tuple[ScheduledEvent, ...]:
     """Return the events that a document shows, oldest operation first. Source: S-1, S-3, S-5."""
-    mine = [pair for pair in live if pair[1].belongs_in(view.group, view.vm)]
-    return tuple(shown(*pair) for pair in sorted(mine, key=lambda pair: pair[0].number))
+    mine = [event for event in live if event.belongs_in(view.group, view.vm)]
+    mine.sort(key=attrgetter("operation"))
+    return tuple([shown(operations[event.operation], event) for event in mine])
 
 
 def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:

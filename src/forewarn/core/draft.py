@@ -131,6 +131,12 @@ class Draft:
         self.announced: list[int] = []
         self.begin: list[int] = []
         self.abort: list[int] = []
+        #: What `StepResult` has under these names, and the groups whose documents change.
+        self.numbers: tuple[int, ...] = ()
+        self.remaining: list[int] = []
+        self.plan: tuple[int, ...] = ()
+        self.validate: tuple[int, ...] = ()
+        self.groups: list[str] = []
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -167,10 +173,9 @@ class Draft:
         """Return the live events of an operation, ordered by group name."""
         return [event for each in operation.events if (event := self.event(each)) is not None]
 
-    def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
-        """Return a group's live events with their operations."""
-        events = map(self.state.events.__getitem__, self.state.event_ids_of(group))
-        return [(self.state.operations[event.operation], event) for event in events]
+    def live_events_in(self, group: str) -> list[Event]:
+        """Return a group's live events."""
+        return [self.state.events[each] for each in self.state.event_ids_of(group)]
 
     def enabled(self, group: str) -> bool:
         """Whether a group is enabled; disabled groups never delay work. Source: B-3."""

@@ -225,8 +225,9 @@ def _record_tenures(
     for record in tenure_records(vms, owners, draft.now_ms):
         draft.record(record)
     for name, group in changed.items():
-        for operation, event in draft.live_events_in(name):
+        for event in draft.live_events_in(name):
             if event.state is EventState.STARTED:
+                operation = draft.state.operations[event.operation]
                 draft.record(event_record(event, operation, group.owner, at_ms=draft.now_ms))
 
 

@@ -7,31 +7,26 @@ from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
 from forewarn.core.state import State
-
-#: What declared work waits for while an owner on the host has not chosen.
-DEADLINE = "the hand-back deadline"
-#: The same, if a deferral was granted.
-DEFERRED = "the deferred hand-back deadline"
-#: What it waits for once all have chosen the same start.
-CHOSEN = "the time that its owners have chosen"
+from forewarn.planning.plan import HandBack
+from forewarn.rules.hand_back import CHOSEN, DEADLINE, DEFERRED
 
 
-def hand_back_of(state: State, maintenance: Maintenance, host: str) -> tuple[int, str]:
-    """Return the earliest start of declared work on a host, and what that time is; O(its VMs).
+def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: int) -> HandBack:
+    """Return when declared work may begin on a host; O(its VMs).
 
-    In ms since the epoch UTC; 0: any time, because the work is not declared, disturbs nobody, or
-    every owner agreed. Owners who chose different times wait for the latest of their deadlines;
-    one who chose a time after the deadlines of the others need not wait for them.
+    At any time if the work is not declared, disturbs nobody, or every owner agreed. Owners who
+    chose different times wait for the latest of their deadlines; one who chose a time after the
+    deadlines of the others need not wait for them. A chosen start that is past counts for nothing.
     """
     declaration = maintenance.declaration
     owners = owners_on(state, host) if declaration is not None else ()
     if declaration is None or not owners:
-        return 0, ""
+        return HandBack(host)
     if maintenance.exemption.emergency:  # a choice may only bring it forward
         waits = any(
             choice_of(state, maintenance.number, host, owner=each) is None for each in owners
         )
-        return (declaration.deadline_ms, DEADLINE) if waits else (0, "")
+        return HandBack(host, declaration.deadline_ms, DEADLINE) if waits else HandBack(host)
     waits_ms, chosen_ms, starts_ms = 0, 0, set()
     for owner in owners:
         choice = choice_of(state, maintenance.number, host, owner=owner)
@@ -41,19 +36,21 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str) -> tuple[int
         elif choice.decision is Decision.AT:
             starts_ms.add(choice.start_ms)
             chosen_ms = max(chosen_ms, deadline_ms)
-    if len(starts_ms) == 1 and (start_ms := starts_ms.pop()) > waits_ms:
-        return start_ms, CHOSEN
     latest_ms = max(waits_ms, chosen_ms)
+    if len(starts_ms) == 1 and (start_ms := starts_ms.pop()) > max(waits_ms, now_ms - 1):
+        return HandBack(host, start_ms, CHOSEN, latest_ms)
+    if not latest_ms:
+        return HandBack(host)
     deferred = latest_ms > declaration.deadline_ms
-    return latest_ms, (DEFERRED if deferred else DEADLINE) if latest_ms else ""
+    return HandBack(host, latest_ms, DEFERRED if deferred else DEADLINE)
 
 
-def hand_backs_of(state: State, maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
-    """Return the hosts of declared work, each with its earliest start and what that time is."""
+def hand_backs_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[HandBack, ...]:
+    """Return when declared work may begin on each host where it may not begin at any time."""
     if maintenance.declaration is None:
         return ()
-    every = ((host, *hand_back_of(state, maintenance, host)) for host in maintenance.hosts)
-    return tuple([each for each in every if each[1]])
+    every = (hand_back_of(state, maintenance, host, now_ms=now_ms) for host in maintenance.hosts)
+    return tuple([each for each in every if each.at_ms])
 
 
 def owners_on(state: State, host: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import ReasonNeeded, Unknown, UnknownOperation, WrongState
-from forewarn.core.ticket_commands import move_due
+from forewarn.core.ticket_commands import close_due_tickets
 from forewarn.core.topology import Health
 from forewarn.core.validations import validate, validation_of
 from forewarn.core.waiting import some_names, unseen_vms, waits_until_shown
@@ -113,7 +113,7 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
 
 def begun(draft: Draft, report: stimuli.DriverBegun) -> None:
     """Record that the driver has begun."""
-    operation = _reported(draft, report.operation, report.attempt)
+    operation = _reported_operation(draft, report.operation, report.attempt)
     if operation and not operation.execution.begun_ms:
         begun = with_execution(operation, begun_ms=draft.now_ms)
         if begun.alert is Alert.OVERDUE:  # the duration counts from now
@@ -124,14 +124,14 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> None:
 def progressed(draft: Draft, report: stimuli.DriverProgressed) -> None:
     """Record a driver's progress. Source: R-1."""
     assert -1 <= report.percent <= 100, report
-    operation = _reported(draft, report.operation, report.attempt)
+    operation = _reported_operation(draft, report.operation, report.attempt)
     if operation:
         transitions.progress(draft, operation, report)
 
 
 def done(draft: Draft, report: stimuli.DriverDone) -> None:
     """End an operation that its driver has completed, or validate its host. See L-5, T-7."""
-    operation = _reported(draft, report.operation, report.attempt)
+    operation = _reported_operation(draft, report.operation, report.attempt)
     if operation and not operation.execution.validation:  # a driver may repeat its report
         measured = with_execution(operation, interruption_ms=report.interruption_ms)
         gate = validation_of(draft, measured)
@@ -143,7 +143,7 @@ def done(draft: Draft, report: stimuli.DriverDone) -> None:
 
 def broke(draft: Draft, report: stimuli.DriverFailed) -> None:
     """Mark an operation as stuck after its driver failed; operators decide. Source: L-8."""
-    operation = _reported(draft, report.operation, report.attempt)
+    operation = _reported_operation(draft, report.operation, report.attempt)
     if operation and operation.alert is not Alert.STUCK:
         reason = report.reason or "the driver gave no reason"
         stuck = replace(move_alert(operation, AlertMove.BREAK), reason=reason)
@@ -233,8 +233,8 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> None:
     text = f"Scheduled Events is enabled for {group.name}"
     draft.put("group.enabled", text, enrolment, *views)
     draft.show(group.name)
-    for operation, _ in draft.live_events_in(group.name):  # its event may be approved already: N-3
-        draft.look_at(operation.number)
+    for event in draft.live_events_in(group.name):  # it may be approved already: N-3
+        draft.look_at(event.operation)
 
 
 def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
@@ -242,7 +242,7 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
 
     The first poll after a notice is recorded at once, because it shows that the group knows of it.
     """
-    at_ms = draft.now_ms - report.age_ms
+    at_ms, operations = draft.now_ms - report.age_ms, draft.state.operations
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
         if enrolment is None:
@@ -252,8 +252,8 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> None:
         elif enrolment.polled_ms > draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
         elif enrolment.polled_ms <= at_ms - POLL_RECORD_INTERVAL_S * SECOND_MS or any(
-            enrolment.polled_ms < (operation.notice.shown_ms or 0) <= at_ms
-            for operation, _ in draft.live_events_in(group)
+            enrolment.polled_ms < (operations[event.operation].notice.shown_ms or 0) <= at_ms
+            for event in draft.live_events_in(group)
         ):
             draft.mark(replace(enrolment, polled_ms=at_ms))
 
@@ -293,7 +293,7 @@ def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:
         late = move_alert(operation, AlertMove.EXCEED)
         draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     check_windows(draft)
-    move_due(draft)
+    close_due_tickets(draft)
     refuse_due(draft)
     state.set_ticked(draft.now_ms)
 
@@ -310,7 +310,8 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
     views = draft.views_in(group)
     text = f"Scheduled Events is disabled for {group}: nobody asked"
     draft.remove("group.disabled", text, enrolment, *views)
-    for operation, _ in draft.live_events_in(group):
+    for event in draft.live_events_in(group):
+        operation = draft.state.operations[event.operation]
         draft.look_at(operation.number)
         wake_coupled(draft, operation, deletion_key(operation))
 
@@ -384,7 +385,7 @@ def restored(draft: Draft, restore: stimuli.Restored) -> None:
         if operation is None:
             continue
         if operation.state is OperationState.RUNNING:
-            _doubt(draft, operation)
+            _restore_running(draft, operation)
         else:
             transitions.cancel(draft, operation, RESTORED)
 
@@ -402,8 +403,8 @@ def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
     draft.show(group)
 
 
-def _doubt(draft: Draft, operation: Operation) -> None:
-    """Wait for the driver's answer about running work; a restore never begins work.
+def _restore_running(draft: Draft, operation: Operation) -> None:
+    """Restore running work as unknown until its driver answers; a restore never begins work.
 
     The work may have ended since the backup, and its old events must not return. So its events get
     new ids. Source: D-3.
@@ -437,7 +438,7 @@ def _running(draft: Draft, number: int, asked: str) -> Operation:
     return operation
 
 
-def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
+def _reported_operation(draft: Draft, number: int, attempt: int) -> Operation | None:
     """Return the operation a driver reports on; None if the report is about an earlier attempt."""
     operation = draft.operation(number)
     if operation is None or operation.state is not OperationState.RUNNING:

@@ -36,8 +36,10 @@ from forewarn.planning.plan import Wave
 from forewarn.planning.policy import Subject, subject_text
 from forewarn.protocol.timestamps import iso8601
 from forewarn.rules import ANNOUNCING, REQUESTED, STARTING, blockers_of
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.budget import BUDGET
 from forewarn.rules.local_time import Span
+from forewarn.rules.other_waits import HOST_FAILED, OPERATOR, PLANNING, UNKNOWN_HOST
 from forewarn.values import replace
 
 #: Maximum number of postponements per maintenance.
@@ -62,13 +64,13 @@ class Admission:
         draft, now_ms = self._draft, self._draft.now_ms
         known = draft.topology.hosts.get(host)
         if known is None:
-            return Blocker(Code.UNKNOWN_HOST, host, now_ms)
+            return Blocker(UNKNOWN_HOST, host, now_ms)
         if known.health is Health.FAILED:
-            return Blocker(Code.HOST_FAILED, host, now_ms)
+            return Blocker(HOST_FAILED, host, now_ms)
         limit = draft.policy.max_operations
         if len(draft.state.operations) >= limit:
             text = f"{limit} operations are live, the limit that [lifecycle] max_operations sets"
-            return Blocker(Code.BUDGET, "operations of the service", now_ms, text=text)
+            return Blocker(BUDGET, "operations of the service", now_ms, text=text)
         site = AnnouncingSite(self._sites, host, wave)
         first = next(blockers_of(ANNOUNCING, draft.policy_of(self._maintenance), site), None)
         if first is not None:
@@ -79,7 +81,7 @@ class Admission:
         """Return the other work, missing destination or budget that blocks a host."""
         draft, maintenance, now_ms = self._draft, self._maintenance, self._draft.now_ms
         if is_outdated(draft, maintenance, host):
-            return Blocker(Code.PLANNING, maintenance.id, now_ms)
+            return Blocker(PLANNING, maintenance.id, now_ms)
         placements = planned_placements(draft, maintenance, host)
         probe = with_execution(_probe(maintenance, host), placements=placements)
         before = work_before(draft, probe)
@@ -89,7 +91,7 @@ class Admission:
         if lack is not None:
             return lack
         over = announce_shortage(draft, maintenance, host)
-        return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
+        return Blocker(BUDGET, subject_text(over), now_ms) if over else None
 
     def earliest_start_ms(self, host: str, wave: Wave) -> int | None:
         """Return the earliest start of the work on a host, apart from its approval. Source: L-6.
@@ -197,7 +199,7 @@ def start_blockers(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     # Failures and manual work may have followed the announcement.
     subject = _shortage(draft, maintenance, operation.host, running=True)
     if subject is not None:
-        over = Blocker(Code.BUDGET, subject_text(subject), waits_since_ms(operation), wakes=subject)
+        over = Blocker(BUDGET, subject_text(subject), waits_since_ms(operation), wakes=subject)
         yield replace(over, text=over.sentence(operation.host))
 
 
@@ -211,7 +213,7 @@ def _missing_driver(draft: Draft, operation: Operation) -> Blocker | None:
     if not reason:
         return None
     text = f"{operation.target} waits for its driver: {reason}"
-    return Blocker(Code.OPERATOR, operation.target, waits_since_ms(operation), text=text)
+    return Blocker(OPERATOR, operation.target, waits_since_ms(operation), text=text)
 
 
 def _shortage(
@@ -250,7 +252,7 @@ def _plan_before_start(draft: Draft, operation: Operation) -> Blocker | None:
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or operation.is_return or not maintenance.plan_wanted:
         return None
-    blocker = Blocker(Code.PLANNING, maintenance.id, waits_since_ms(operation))
+    blocker = Blocker(PLANNING, maintenance.id, waits_since_ms(operation))
     return replace(blocker, text=blocker.sentence(operation.host))
 
 

@@ -13,7 +13,7 @@ from forewarn.core.lifecycle import IllegalMove
 from forewarn.planning.plan import Wave
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import Budget
-from forewarn.rules.exempt import NONE, Exemption, Waiver
+from forewarn.rules.exempt import NONE, Exemption
 from forewarn.rules.hand_back import Severity
 from forewarn.values import Word, replace, value
 
@@ -157,7 +157,7 @@ class Declaration:
     #: Grows with each choice of an owner; a plan made before is not put in force.
     answers: int = 0
     #: Rules that an emergency need not keep. Source: T-6.
-    waived: tuple[Waiver, ...] = ()
+    waived: tuple[str, ...] = ()
 
 
 @value
@@ -214,6 +214,8 @@ class Maintenance:
     unconfirmed_by: str = ""
     #: None: the maintenance was not declared. Source: T-1.
     declaration: Declaration | None = None
+    #: Key of the label whose values are failure domains, worked on one at a time; empty: none.
+    failure_domain: str = ""
 
     @property
     def id(self) -> str:

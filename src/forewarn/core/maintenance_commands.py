@@ -53,7 +53,6 @@ from forewarn.core.why import why_impossible
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.protocol.timestamps import iso8601
-from forewarn.rules.blockers import MEANINGS
 from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
@@ -83,6 +82,9 @@ def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
     for host in asked.hosts:
         if host not in draft.topology.hosts:
             raise Unknown(kind="host", name=host)
+    problem = _problem_of_domain(draft, asked)
+    if problem:
+        raise MaintenanceInvalid(problem=problem)
 
 
 def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
@@ -110,6 +112,22 @@ def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
     return f"the canary {others[0]} is not among its hosts" if others else ""
 
 
+def _problem_of_domain(draft: Draft, asked: stimuli.CreateMaintenance) -> str:
+    """Return why a maintenance cannot work by failure domain; empty if it can. Source: T-12."""
+    label = asked.failure_domain
+    if not label:
+        return ""
+    if label not in draft.maintenance_policy.failure_domains:
+        return f"the policy does not name {label!r} among its failure_domains"
+    words = (draft.topology.words_on(host) for host in asked.hosts)
+    without = [
+        host
+        for host, labels in zip(asked.hosts, words, strict=True)
+        if not any(each.startswith(f"{label}=") for each in labels)
+    ]
+    return f"host {without[0]} has no label {label}" if without else ""
+
+
 def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     """Start a draft: planning begins, and waves follow. See F-1.
 
@@ -119,7 +137,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     """
     if draft.maintenance_policy.require_declaration:
         raise DeclarationRequired(maintenance=f"m-{word.maintenance}")
-    started = _started(draft, word.maintenance, asked="started")
+    started = _start_draft(draft, word.maintenance, asked="started")
     draft.put("maintenance.started", f"{started.id} is running", started)
     return (word.maintenance,)
 
@@ -135,7 +153,7 @@ def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
     """
     severity, policy = word.severity, draft.maintenance_policy
     emergency = severity is Severity.EMERGENCY
-    started = _started(draft, word.maintenance, asked="declared", emergency=emergency)
+    started = _start_draft(draft, word.maintenance, asked="declared", emergency=emergency)
     least_s = policy.least_hand_back_s(severity)
     if emergency:
         named = replace(started, declaration=Declaration(0, 0, severity, waived=word.waived))
@@ -171,7 +189,7 @@ def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
 def _open_review(draft: Draft, declared: Maintenance) -> None:
     """Open the review of an emergency, with the rules that it waives. Source: T-6."""
     assert declared.declaration is not None
-    waived = ", ".join(each.value for each in declared.declaration.waived)
+    waived = ", ".join(declared.declaration.waived)
     review = Ticket(
         draft.next_number(),
         TicketType.REVIEW,
@@ -189,7 +207,7 @@ def _open_review(draft: Draft, declared: Maintenance) -> None:
     draft.put("ticket.opened", text, review)
 
 
-def _started(draft: Draft, number: int, *, asked: str, emergency: bool = False) -> Maintenance:
+def _start_draft(draft: Draft, number: int, *, asked: str, emergency: bool = False) -> Maintenance:
     """Return a draft as it is once started.
 
     The plan of a draft does not know yet that the draft is an emergency.
@@ -275,21 +293,11 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
     return (word.maintenance,)
 
 
-def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
-    """Put a plan in force if its parent is in force; O(its hosts). Source: F-2.
-
-    A plan that equals the one in force is not stored again, unless a later clock made that one.
-    """
+def adopt_plan(draft: Draft, report: stimuli.PlanMade) -> None:
+    """Put a plan in force if its parent is in force; O(its hosts). Source: F-2."""
     maintenance = known_maintenance(draft, report.maintenance)
     plan = report.plan
-    older = (report.rests_until_ms, report.policy) != (
-        maintenance.rests_until_ms,
-        draft.state.applied_policy,
-    )
-    older = older or report.declaration != maintenance.declaration
-    outdated = older or _leaves_out(draft, maintenance, plan)
-    outdated = outdated or report.postponed != postponed_hosts(maintenance)
-    if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
+    if _is_outdated(draft, maintenance, report):
         raise PlanSuperseded(
             plan=plan.id,
             maintenance=maintenance.id,
@@ -301,10 +309,7 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
         phase_with(maintenance.phase, None) if beside else _next_phase(draft, maintenance, plan)
     )
     planned = move_phase(maintenance, following)
-    before = draft.plans.get(maintenance.plan)
-    if before is not None and before.made_ms > draft.now_ms:
-        before = None  # a later clock made it
-    records = [] if before is not None and _undated(before) == _undated(plan) else [plan]
+    records = [] if _is_in_force(draft, maintenance, plan) else [plan]
     if records:
         planned = replace(planned, plan=plan.id)
     text = f"{planned.id} is planned in {pluralized(len(plan.waves), 'wave')}"
@@ -320,13 +325,34 @@ def plan_made(draft: Draft, report: stimuli.PlanMade) -> None:
     _wake_work(draft, planned)
 
 
+def _is_outdated(draft: Draft, maintenance: Maintenance, report: stimuli.PlanMade) -> bool:
+    """Whether the maintenance or the policy has changed since the planner read them."""
+    return (
+        report.plan.parent != maintenance.plan
+        or not maintenance.plan_wanted
+        or report.rests_until_ms != maintenance.rests_until_ms
+        or report.policy != draft.state.applied_policy
+        or report.declaration != maintenance.declaration
+        or report.postponed != postponed_hosts(maintenance)
+        or _leaves_out(draft, maintenance, report.plan)
+    )
+
+
+def _is_in_force(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
+    """Whether a plan equals the one in force; never if a later clock made that one."""
+    before = draft.plans.get(maintenance.plan)
+    if before is None or before.made_ms > draft.now_ms:
+        return False
+    return _without_times(before) == _without_times(plan)
+
+
 def _wake_work(draft: Draft, maintenance: Maintenance) -> None:
     """Look at the work that waits for a plan, or for room in its new budgets."""
     for target in draft.progress(maintenance.number).worked_on:
         draft.look_at(target.operation)
 
 
-def _undated(plan: MaintenancePlan) -> PlanBody:
+def _without_times(plan: MaintenancePlan) -> PlanBody:
     """Return the content of a plan without the times at which its waves began to wait."""
     waves = [replace(each, waits=replace(each.waits, since_ms=0)) for each in plan.waves]
     return replace(plan.body, waves=tuple(waves))
@@ -350,8 +376,8 @@ def _next_phase(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
     waited_ms = draft.now_ms - min((each.since_ms for each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
-    waits = any(not MEANINGS[each.code].never_clears for each in blocked)
-    waits = waits or any(MEANINGS[each.waits.code].clears_early for each in plan.waves[:1])
+    waits = any(not each.code.meaning.never_clears for each in blocked)
+    waits = waits or any(each.waits.code.meaning.clears_early for each in plan.waves[:1])
     if plan.waves and (not waits or plan.waves[0].shown_ms <= again_ms):
         if maintenance.move_s and renewal_ms(plan) > again_ms:
             return Planning(renewal_ms(plan))

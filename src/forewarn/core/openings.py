@@ -7,6 +7,7 @@ the chosen starts and takes no time away.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,7 +20,13 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.usage import subjects_of_host
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.blockers import Blocker, Code
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.budget import BUDGET
+from forewarn.rules.fault_domain import FAULT_DOMAIN
+from forewarn.rules.hand_back import HAND_BACK
+from forewarn.rules.notice import NOTICE
+from forewarn.rules.other_waits import EARLIEST_START
+from forewarn.rules.previous_wave import PREVIOUS_WAVE
+from forewarn.rules.window import WINDOW
 from forewarn.values import value
 
 #: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
@@ -54,7 +61,7 @@ def planning_notice_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maint
 
 def notice_owed_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maintenance) -> int:
     """Return the notice that the impact of a maintenance requires, in seconds. See N-1, T-6."""
-    if work.exemption.waives(Waiver.NOTICE):
+    if work.exemption.waives(NOTICE):
         return 0
     return max(base.notice_s, policy.notice_s[work.shown_impact])
 
@@ -74,6 +81,8 @@ class Openings:
         #: Time from the end of a wave to the start of the next.
         self._gap_ms = max(notice_ms, policy.pause_s * SECOND_MS)
         self._hosts_at: dict[int, list[str]] = {}
+        #: The chosen starts, by time.
+        self._starts: list[int] = []
         self._start_of: dict[str, int] = {}
         for each in draft.state.choices.values():
             at = each.decision is Decision.AT and each.maintenance == maintenance.number
@@ -105,7 +114,10 @@ class Openings:
             self._hosts_at[before_ms].remove(host)
             if not self._hosts_at[before_ms]:
                 del self._hosts_at[before_ms]
+                self._starts.remove(before_ms)
         self._start_of[host] = start_ms
+        if start_ms not in self._hosts_at:
+            insort(self._starts, start_ms)
         self._hosts_at.setdefault(start_ms, []).append(host)
 
     def blocker(self, host: str, start_ms: int, *, until_ms: int = 0) -> Blocker | None:
@@ -116,24 +128,22 @@ class Openings:
         """
         draft, maintenance = self._draft, self._maintenance
         if start_ms > (until_ms or self._deadline_ms):
-            return self._says(Code.HAND_BACK, "it is after the hand-back deadline")
+            return self._says(HAND_BACK, "it is after the hand-back deadline")
         if start_ms < draft.now_ms:
-            return self._says(Code.NOTICE, "this time is past")
+            return self._says(NOTICE, "this time is past")
         if start_ms < self.soonest_ms:
-            return self._says(Code.NOTICE, "its notice, or work at hand, would not be over")
+            return self._says(NOTICE, "its notice, or work at hand, would not be over")
         if start_ms < (maintenance.earliest_ms or 0):
-            return self._says(Code.EARLIEST_START, "the maintenance begins later")
+            return self._says(EARLIEST_START, "the maintenance begins later")
         words = draft.topology.words_on(host)
         if not draft.policy_of(maintenance).is_open(words, (start_ms, start_ms + self._lasts_ms)):
-            return self._says(Code.WINDOW, "no window is open, or a freeze is in force")
-        for other_ms in self._hosts_at:
-            if other_ms != start_ms and self._overlap(start_ms, other_ms, host):
-                return self._says(Code.PREVIOUS_WAVE, "other work is planned around that time")
+            return self._says(WINDOW, "no window is open, or a freeze is in force")
+        clear_ms = self._gap_ms + self._lasts_ms
+        first = bisect_right(self._starts, start_ms - clear_ms)
+        for other_ms in self._starts[first : bisect_left(self._starts, start_ms + clear_ms)]:
+            if other_ms != start_ms and self._hosts_at[other_ms] != [host]:
+                return self._says(PREVIOUS_WAVE, "other work is planned around that time")
         return self._beside(host, start_ms)
-
-    def _overlap(self, start_ms: int, other_ms: int, host: str) -> bool:
-        near = abs(start_ms - other_ms) < self._gap_ms + self._lasts_ms
-        return near and self._hosts_at[other_ms] != [host]
 
     def _beside(self, host: str, start_ms: int) -> Blocker | None:
         """Return why a host cannot join the hosts that chose a start. See G-1, F-3."""
@@ -146,11 +156,11 @@ class Openings:
             known = topology.hosts.get(other)
             if known and known.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
                 return self._says(
-                    Code.FAULT_DOMAIN,
+                    FAULT_DOMAIN,
                     "another fault domain is disturbed then; choose another time for this host",
                 )
         room = self._room(host, others)
-        return self._says(Code.BUDGET, "its budget is full then") if room == 0 else None
+        return self._says(BUDGET, "its budget is full then") if room == 0 else None
 
     def _groups(self, host: str) -> Iterator[str]:
         topology = self._draft.topology
@@ -183,7 +193,7 @@ class Openings:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)
         spans = draft.policy_of(self._maintenance).open_spans_of(words, span)
-        others = sorted(each for each, hosts in self._hosts_at.items() if hosts != [host])
+        others = [each for each in self._starts if self._hosts_at[each] != [host]]
         openings = [
             Opening(each, each, self._room(host, self._hosts_at[each]))
             for each in others

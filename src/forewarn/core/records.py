@@ -57,7 +57,6 @@ from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 from forewarn.rules.budget import budgets_text, read_budgets
-from forewarn.rules.exempt import Waiver
 from forewarn.rules.hand_back import Severity
 
 Record: TypeAlias = (
@@ -158,7 +157,7 @@ ADDED: dict[str, Row] = {
         "incident": 0,
         "validation": "",
     },
-    "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": ""},
+    "maintenance": {"return_s": 0, "unconfirmed_by": "", "declaration": "", "failure_domain": ""},
     "target": {"duration_s": 0},
     "token": {"suspended": 0, "makers": "[]"},
     "confirmation": {"token": "", "names": "[]", "built_in": 0, "permission": "", "sentence": ""},
@@ -347,7 +346,7 @@ def _declaration_text(declaration: Declaration | None) -> str:
         return ""
     *values, waived = (getattr(declaration, name) for name in Declaration.__match_args__)
     plain = [each.value if isinstance(each, Severity) else each for each in values]
-    return json.dumps([*plain, [each.value for each in waived]] if waived else plain)
+    return json.dumps([*plain, waived] if waived else plain)
 
 
 def read_declaration(text: str) -> Declaration | None:
@@ -361,7 +360,7 @@ def read_declaration(text: str) -> Declaration | None:
         Severity(severity),
         version,
         answers,
-        tuple(Waiver(each) for names in waived for each in names),
+        tuple(each for names in waived for each in names),
     )
 
 
@@ -378,7 +377,7 @@ def _phase(value: str | int) -> Phase:
     return _PHASES[name](*values)  # type: ignore[arg-type]  # as it was written
 
 
-def _rows(kind: type[Departure | Postponement | TicketText]) -> _Form:
+def _value_list(kind: type[Departure | Postponement | TicketText]) -> _Form:
     """Return the codec of a list of small values."""
     values = attrgetter(*kind.__match_args__)
 
@@ -413,9 +412,9 @@ _FORMS: dict[str, _Form] = {
     "tuple[tuple[str, str], ...]": _PAIRS,
     "Labels": _PAIRS,
     "frozenset[Impact]": _form(_impacts_text, _impacts),
-    "tuple[Departure, ...]": _rows(Departure),
-    "tuple[Postponement, ...]": _rows(Postponement),
-    "tuple[TicketText, ...]": _rows(TicketText),
+    "tuple[Departure, ...]": _value_list(Departure),
+    "tuple[Postponement, ...]": _value_list(Postponement),
+    "tuple[TicketText, ...]": _value_list(TicketText),
     "tuple[Budget, ...]": _form(budgets_text, read_budgets),
     "Declaration | None": _form(_declaration_text, read_declaration),
     "Document": _form(_document_text, read_document),

@@ -14,7 +14,8 @@ from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.core.waiting import waits_since_ms
 from forewarn.planning.plan import Wave
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.hand_back import DEADLINE
+from forewarn.rules.notice import NOTICE
 from forewarn.rules.site import OwnerDisturbance, Site
 from forewarn.rules.subjects import Scope
 
@@ -59,7 +60,8 @@ class HostSite(Site):
             ((each.until_ms, each.by) for each in maintenance.postponed if each.host == host),
             (0, ""),
         )
-        self.hand_back_ms, self.hand_back = hand_back_of(draft.state, maintenance, host)
+        self.hands_back = hand_back_of(draft.state, maintenance, host, now_ms=draft.now_ms)
+        self.hand_back_ms, self.hand_back = self.hands_back.at_ms, self.hands_back.subject
 
     def _ended_ms(self) -> Iterator[tuple[str, int]]:
         """Yield the owners on the host by name, with the end of the last disturbance or 0."""
@@ -78,8 +80,10 @@ class AnnouncingSite(HostSite):
         self._sites = sites
         self.start_ms = max(wave.earliest_start_ms, self.now_ms)
         self.wave, self.latest_start_ms = wave.number, wave.latest_start_ms
+        if not self.hands_back.allows(self.latest_start_ms) and self.hands_back.otherwise_ms:
+            self.hand_back_ms, self.hand_back = self.hands_back.otherwise_ms, DEADLINE
         policy = sites.draft.policy
-        waived = sites.maintenance.exemption.waives(Waiver.NOTICE)
+        waived = sites.maintenance.exemption.waives(NOTICE)
         self.impact_notice_s = 0 if waived else policy.notice_s[sites.maintenance.shown_impact]
         self.notice_margin_ms = policy.notice_margin_ms
 

@@ -7,7 +7,7 @@ A step changes the state in place. The caller stores and keeps the changes, or u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -270,13 +270,9 @@ class State:
                 self._place(operation)
         elif changes.of_fleet:
             self._lay_out(changes)
-        for kind, key, record in changes.images():
-            if kind in OF_TOPOLOGY or kind == "maintenance":
-                continue
-            if record is not None:
-                self.put(record)
-            elif (before := self.record(kind, key)) is not None:
-                self.remove(before)
+        for kind in TABLES:
+            if kind not in OF_TOPOLOGY and kind != "maintenance":
+                self._adopt(kind, changes.records(kind))
         for maintenance in changes.maintenances.values():  # an ended maintenance drops its hosts
             self.put(maintenance)
         for cause, sample in changes.durations:
@@ -285,6 +281,13 @@ class State:
         self.mark = changes.mark or self.mark
         self._undo = []
         self.keep()
+
+    def _adopt(self, kind: str, records: Mapping[str | int, Record | None]) -> None:
+        for key, record in records.items():
+            if record is not None:
+                self.put(record)
+            elif (before := self.record(kind, key)) is not None:
+                self.remove(before)
 
     def _count_many(self) -> None:
         """Update budget counts early if too many changes have accumulated."""
@@ -583,12 +586,12 @@ class Changes(FleetChange):
         self.last_number = later.last_number
         self.mark = later.mark or self.mark
 
-    def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
-        """Yield every written record as kind, key and value; topology first, for foreign keys."""
-        for kind, table in TABLES.items():
-            for key, record in getattr(self, table).items():
-                yield kind, key, record
+    def records(self, kind: str) -> Mapping[str | int, Record | None]:
+        """Return the written records of a kind of `TABLES`, by key; None: it is removed."""
+        records: Mapping[str | int, Record | None] = getattr(self, TABLES[kind])
+        return records
 
     def __bool__(self) -> bool:
-        """Whether the step writes anything."""
-        return bool(self.entries or self.mark) or any(True for _ in self.images())
+        """Whether anything changes."""
+        written = self.entries or self.mark or self.topology is not None
+        return bool(written) or any(map(self.records, TABLES))

@@ -33,15 +33,16 @@ publish and begin.
 7.  *A portion.* A step announces, starts and withdraws at most `PORTION_MAX` operations. Further
     steps (`Proceed`) do the remaining work, so that approvals are answered in between.
     Conclusions and documents do not count.
-8.  *Steps of one commit.* Many VMs may ask at the same instant. `Steps` takes one step for each,
-    and undoes a refused one alone. Their changes are joined, and stored by one commit.
+8.  *Steps of one commit.* Many VMs may ask at the same instant. `take` makes one step for each,
+    and undoes a refused one alone. `joined` makes one result of them, stored by one commit.
 
 The rules of single stimuli are in `handlers.py` and beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Never
 
 from forewarn.access import reducer as access
@@ -69,9 +70,11 @@ from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.lifts import lift, note_uses
 from forewarn.core.maintenance import Checking, Maintenance
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes, State
-from forewarn.core.stimulus import CoreStimulus, PlaneStimulus
+from forewarn.core.state import Changes, Entry, State
+from forewarn.core.stimulus import FleetStimulus, PlaneStimulus
+from forewarn.core.ticket import Ticket
 from forewarn.core.windows import PASSED_MS
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import value
 
 #: Maximum operations that one step announces or starts. Further steps do the other work, so
@@ -79,44 +82,60 @@ from forewarn.values import value
 PORTION_MAX = 8
 
 
-@value
-class FollowUp:
-    """Effects after publication: notice periods start, and work is begun or aborted. L-7."""
-
-    #: Announced operations whose notice is not known to be published.
-    announced: tuple[int, ...] = ()
-    #: Operations to begin, or to begin again.
-    begin: tuple[Operation, ...] = ()
-    #: Ended operations whose drivers must be notified, perhaps again.
-    abort: tuple[Operation, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there are any effects."""
-        return bool(self.announced or self.begin or self.abort)
-
-    @property
-    def operations(self) -> tuple[int, ...]:
-        """Return the numbers of the operations in the three members."""
-        running = (operation.number for operation in (*self.begin, *self.abort))
-        return tuple(dict.fromkeys((*self.announced, *running)))
+def _no_changes() -> Changes:
+    return Changes(last_number=0)
 
 
 @value
 class StepResult:
-    """The result of a step. The effects follow in order: commit, publish, begin (and abort)."""
+    """The result of the steps of one commit.
 
-    #: To be committed in one transaction before `State.keep`.
-    changes: Changes
-    #: The operations or the maintenance that the stimulus created or named, in order.
-    operations: tuple[int, ...] = ()
-    follow_up: FollowUp = FollowUp()
-    #: Work that exceeds this step's portion: operations to announce or start, maintenances and
+    Its effects follow in this order: commit, publish, begin and abort. L-7.
+    """
+
+    #: The writes, of one transaction; empty: the steps change nothing.
+    changes: Changes = field(default_factory=_no_changes)
+    #: Numbers of what the stimuli created or named, in order: operations, or a maintenance.
+    numbers: tuple[int, ...] = ()
+    #: The operations, the maintenance and the ticket with these numbers.
+    operations: tuple[Operation, ...] = ()
+    maintenance: Maintenance | None = None
+    ticket: Ticket | None = None
+    #: Announced operations, whose notice begins once it is published.
+    announced: tuple[int, ...] = ()
+    #: Operations to begin, or to begin again, once their documents are published.
+    begin: tuple[Operation, ...] = ()
+    #: Ended operations whose drivers must be notified, perhaps again.
+    abort: tuple[Operation, ...] = ()
+    #: Work that exceeds a step's portion: operations to announce or start, maintenances and
     #: requests with more hosts. See `Proceed`.
     remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan; planning runs outside the writer.
     plan: tuple[int, ...] = ()
     #: Operations whose hosts must be validated, outside the writer. Source: T-7.
     validate: tuple[int, ...] = ()
+    #: Number of the last commit that wrote; the control plane sets it.
+    sequence: int = 0
+    #: Whether VMs see a difference, and the operations that they see in new documents; set when
+    #: the commit is published.
+    visible: bool = False
+    shown: tuple[int, ...] = ()
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of history that the steps write."""
+        return self.changes.entries
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether anything follows the publication."""
+        return bool(self.announced or self.begin or self.abort)
+
+    @property
+    def affected(self) -> tuple[int, ...]:
+        """Numbers of the operations that the effects after the publication are about."""
+        running = [operation.number for operation in (*self.begin, *self.abort)]
+        return tuple(dict.fromkeys((*self.announced, *running)))
 
 
 def step(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> StepResult:
@@ -127,106 +146,94 @@ def step(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) ->
     Raises:
         CallerError: the stimulus is refused; the state is as it was.
     """
-    savepoint, steps = state.savepoint(), Steps(state)
+    savepoint = state.savepoint()
     try:
-        steps.take(stimulus, now_ms=now_ms, terms=terms)
-        return steps.joined()
+        return joined([take(state, stimulus, now_ms=now_ms, terms=terms)])
     except BaseException:
         state.rollback(savepoint)
         raise
 
 
-class Steps:
-    """Steps that one commit stores together, from the first to `joined`.
+def take(state: State, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> Draft:
+    """Apply a stimulus to the state, as one of the steps that `joined` ends.
 
-    Each step continues from the state that the earlier ones have left. Documents are updated once,
-    for all steps, because an incarnation that nobody could read must not exist. Source: D-1.
+    It continues from the state that the earlier steps have left.
+
+    Raises:
+        CallerError: the stimulus is refused; the state is as the earlier steps have left it.
     """
+    savepoint = state.savepoint()
+    draft = Draft(state, now_ms, terms)
+    try:
+        _apply(draft, stimulus)
+    except BaseException:
+        state.rollback(savepoint)
+        raise
+    return draft
 
-    def __init__(self, state: State, call: CallRecord | None = None) -> None:
-        """Begin without a step; `call` describes their request for the audit."""
-        self._state = state
-        self._call = call
-        self._drafts: list[Draft] = []
-        self._results: list[StepResult] = []
-        #: Group -> the last step that changes its documents.
-        self._documents: dict[str, Draft] = {}
 
-    def __bool__(self) -> bool:
-        """Whether a step was taken."""
-        return bool(self._results)
+def joined(drafts: Sequence[Draft], call: CallRecord | None = None) -> StepResult:
+    """Update the documents, and return the result of the steps of one commit; call it once.
 
-    def take(self, stimulus: PlaneStimulus, *, now_ms: int, terms: Terms) -> None:
-        """Apply a stimulus to the state.
+    Documents are updated once, for all steps, because an incarnation that nobody could read must
+    not exist. Work that a later step has ended is not begun. `call` describes the request of the
+    steps for the audit. Source: D-1.
+    """
+    state, changes = drafts[0].state, drafts[0].changes
+    for draft in drafts[1:]:
+        changes.extend(draft.changes)
+    _refresh_all(drafts, changes)
+    if changes:
+        changes.call = call
+    numbers = tuple([number for draft in drafts for number in draft.numbers])
+    first = numbers[0] if numbers else 0
+    live = [
+        changes.operations.get(n) or state.operations.get(n) or state.aborts.get(n)
+        for n in dict.fromkeys(numbers)
+    ]
+    announced = _distinct(number for draft in drafts for number in draft.announced)
+    begin = _distinct(number for draft in drafts for number in draft.begin)
+    abort = _distinct(number for draft in drafts for number in draft.abort)
+    operations = state.operations
+    return StepResult(
+        changes,
+        numbers,
+        operations=tuple([each for each in live if each is not None]),
+        maintenance=changes.maintenances.get(first) or state.maintenances.get(first),
+        ticket=changes.tickets.get(first),
+        announced=tuple([n for n in announced if n in operations and operations[n].unnoticed]),
+        begin=tuple([operations[n] for n in begin if n in operations]),
+        abort=tuple([state.aborts[n] for n in abort if n in state.aborts]),
+        remaining=_distinct(number for draft in drafts for number in draft.remaining),
+        plan=_distinct(number for draft in drafts for number in draft.plan),
+        validate=_distinct(number for draft in drafts for number in draft.validate),
+    )
 
-        Raises:
-            CallerError: the stimulus is refused; the state is as the earlier steps have left it.
-        """
-        savepoint = self._state.savepoint()
-        draft = Draft(self._state, now_ms, terms)
-        try:
-            result, groups = _outcome(draft, stimulus)
-        except BaseException:
-            self._state.rollback(savepoint)
-            raise
-        self._drafts.append(draft)
-        self._results.append(result)
-        self._documents.update(dict.fromkeys(groups, draft))
 
-    def joined(self) -> StepResult:
-        """Update the documents, and return the result of all steps; call it once.
-
-        Work that a later step has ended is not begun.
-        """
-        first, *later = self._results
-        changes, operations, aborts = first.changes, self._state.operations, self._state.aborts
-        for each in later:
-            changes.extend(each.changes)
-        self._refresh(changes)
-        if changes:
-            changes.call = self._call
-        if not later:
-            return first
-        follow_ups = [each.follow_up for each in self._results]
-        announced = dict.fromkeys(number for each in follow_ups for number in each.announced)
-        begin = dict.fromkeys(one.number for each in follow_ups for one in each.begin)
-        abort = dict.fromkeys(one.number for each in follow_ups for one in each.abort)
-        return StepResult(
-            changes,
-            tuple(number for each in self._results for number in each.operations),
-            FollowUp(
-                tuple([n for n in announced if n in operations and operations[n].unnoticed]),
-                tuple([operations[n] for n in begin if n in operations]),
-                tuple([aborts[n] for n in abort if n in aborts]),
-            ),
-            remaining=_distinct(number for each in self._results for number in each.remaining),
-            plan=_distinct(number for each in self._results for number in each.plan),
-            validate=_distinct(number for each in self._results for number in each.validate),
-        )
-
-    def _refresh(self, changes: Changes) -> None:
-        """Update the documents of all steps' groups; each entry names the last step's actor."""
-        if not self._documents:
-            return
-        groups: dict[Draft, list[str]] = {}
-        for group, draft in self._documents.items():
-            groups.setdefault(draft, []).append(group)
-        operations = operation_by_group(changes, self._state)
-        for draft, names in groups.items():
-            draft.changes = changes
-            _refresh(draft, names, operations)
+def _refresh_all(drafts: Sequence[Draft], changes: Changes) -> None:
+    """Update the documents of all steps' groups; each entry names the last step's actor."""
+    last = {group: draft for draft in drafts for group in draft.groups}
+    if not last:
+        return
+    groups: dict[Draft, list[str]] = {}
+    for group, draft in last.items():
+        groups.setdefault(draft, []).append(group)
+    operations = operation_by_group(changes, drafts[0].state)
+    for draft, names in groups.items():
+        draft.changes = changes
+        _refresh(draft, names, operations)
 
 
 def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterable[str]]:
-    """Return the result without documents, and the groups whose documents change."""
+def _apply(draft: Draft, stimulus: PlaneStimulus) -> None:
+    """Run a step without its documents, and record its numbers and the work that it leaves."""
     confirmed = isinstance(stimulus, stimuli.Confirmed)
     needs_second = not confirmed and guards.needs_second_person(draft, stimulus)
     _change_access(draft, stimulus)
-    about = tuple(
+    draft.numbers = tuple(
         number
         for one in _for_core(stimulus)
         for number in _HANDLERS[type(one)](draft, one) or ()  # type: ignore[arg-type]
@@ -234,14 +241,12 @@ def _outcome(draft: Draft, stimulus: PlaneStimulus) -> tuple[StepResult, Iterabl
     note_uses(draft)
     if needs_second:  # only a call that would be executed waits
         raise guards.ConfirmationNeeded
-    left, groups = _settle(draft)
+    _settle(draft)
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
     operations = draft.state.operations if recovers else draft.changes.operations
-    validate = tuple([number for number, each in operations.items() if each.validating])
-    follows, plan = follow_up(draft), _to_plan(maintenances)
-    result = StepResult(draft.changes, about, follows, remaining=left, plan=plan, validate=validate)
-    return result, groups
+    draft.plan = _to_plan(maintenances)
+    draft.validate = tuple([number for number, each in operations.items() if each.validating])
 
 
 def _change_access(draft: Draft, stimulus: PlaneStimulus) -> None:
@@ -265,7 +270,7 @@ def _for_access(stimulus: PlaneStimulus) -> Iterator[AccessStimulus]:
             yield SuspendAccess(handlers.RESTORED)
 
 
-def _for_core(stimulus: PlaneStimulus) -> tuple[CoreStimulus, ...]:
+def _for_core(stimulus: PlaneStimulus) -> tuple[FleetStimulus, ...]:
     match stimuli.act_of(stimulus):
         case AccessStimulus():
             return ()
@@ -273,19 +278,6 @@ def _for_core(stimulus: PlaneStimulus) -> tuple[CoreStimulus, ...]:
             return several.reports
         case act:
             return (act,)
-
-
-def follow_up(draft: Draft) -> FollowUp:
-    """Return the effects to run once the step's documents are published.
-
-    A notice that an earlier step gave is not among them, though its operation changes, since this
-    step may publish only some of the operation's documents. Source: L-7.
-    """
-    state = draft.state
-    announced = [number for number in dict.fromkeys(draft.announced) if number in state.operations]
-    unshown = [number for number in announced if state.operations[number].unnoticed]
-    begin = [state.operations[number] for number in draft.begin]
-    return FollowUp(tuple(unshown), tuple(begin), tuple([state.aborts[n] for n in draft.abort]))
 
 
 def _to_plan(maintenances: Mapping[int, Maintenance]) -> tuple[int, ...]:
@@ -325,9 +317,9 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 
 #: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
 #: A test checks that every stimulus has an entry.
-_HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
+_HANDLERS: dict[type[FleetStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
     stimuli.RequestMaintenance: handlers.request,
-    stimuli.Approve: approvals.approve,
+    ApprovalRequest: approvals.approve,
     stimuli.Acknowledge: approvals.acknowledge,
     stimuli.Cancel: handlers.cancel,
     stimuli.Complete: handlers.complete,
@@ -359,7 +351,7 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
     stimuli.ResumeMaintenance: commands.resume,
     stimuli.CancelMaintenance: commands.cancel,
     stimuli.PostponeHosts: postpone,
-    stimuli.PlanMade: commands.plan_made,
+    stimuli.PlanMade: commands.adopt_plan,
     stimuli.PlanFailed: commands.plan_failed,
     stimuli.GatePassed: commands.gate_passed,
     stimuli.GateFailed: commands.gate_failed,
@@ -376,28 +368,26 @@ _HANDLERS: dict[type[CoreStimulus], Callable[[Draft, Never], tuple[int, ...] | N
 # --- rules after every stimulus ------------------------------------------------------------
 
 
-def _settle(draft: Draft) -> tuple[tuple[int, ...], list[str]]:
+def _settle(draft: Draft) -> None:
     """Run the agenda until it is empty or a portion is full.
 
-    Returns the remaining numbers, and the groups whose documents change.
+    The draft keeps the remaining numbers, and the groups whose documents change.
     """
-    agenda, moved, remaining = draft.agenda, 0, []
-    documents: list[str] = []
+    agenda, moved = draft.agenda, 0
     while agenda:
         rule, subject = agenda.take()
         if isinstance(subject, str):
-            documents.append(subject)
+            draft.groups.append(subject)
         elif rule is StepRule.CONCLUDE:
             waves.conclude(draft, subject)
         elif moved >= PORTION_MAX:
-            remaining.append(subject)
+            draft.remaining.append(subject)
         elif rule is StepRule.ANNOUNCE:
             moved += _announce_or_wait(draft, subject)
         elif rule is StepRule.WAVE:
             moved += waves.announce_hosts(draft, subject, PORTION_MAX - moved)
         else:
             moved += _start_or_wait(draft, subject)
-    return _distinct(remaining), documents
 
 
 def _announce_or_wait(draft: Draft, number: int) -> bool:
@@ -465,7 +455,7 @@ def _refresh(draft: Draft, groups: Iterable[str], operations: Mapping[str, Opera
             continue
         live = draft.live_events_in(group)
         for view in draft.views_in(group):
-            after = refreshed(view, visible(view, live))
+            after = refreshed(view, visible(view, live, draft.state.operations))
             if after is not view:
                 updated.append(after)
     draft.put_documents(updated, operations)

@@ -16,8 +16,7 @@ from forewarn.core.policy import AppliedPolicy
 from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, TicketType
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.rules.exempt import Waiver
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.rules.hand_back import Severity
 from forewarn.values import value
 
@@ -26,10 +25,6 @@ class CoreStimulus:
     """A request, an approval, a report or the passing of time."""
 
     __slots__ = ()
-
-
-#: Everything that a step takes.
-PlaneStimulus: TypeAlias = CoreStimulus | AccessStimulus
 
 
 @value
@@ -54,6 +49,8 @@ class CreateMaintenance(CoreStimulus):
     move_s: int = 0
     #: Whether VMs that left a host return to it after its work.
     return_vms: bool = False
+    #: Key of the label whose values are failure domains, worked on one at a time; empty: none.
+    failure_domain: str = ""
 
     def maintenance(self, number: int, now_ms: int, actor: str) -> Maintenance:
         """Return the draft of the maintenance."""
@@ -83,7 +80,7 @@ class DeclareMaintenance(CoreStimulus):
     hand_back_s: int | None = None
     #: Reason of an emergency, and the rules that it waives. Source: T-6.
     reason: str = ""
-    waived: tuple[Waiver, ...] = ()
+    waived: tuple[str, ...] = ()
 
 
 @value
@@ -97,6 +94,8 @@ class HostChoice:
     start_ms: int = 0
     #: Whether the choice approves the event.
     approves: bool = False
+    #: Whether it is left out where the owner has a choice already that the plan keeps.
+    gives_way: bool = False
 
 
 @value
@@ -273,20 +272,6 @@ class RequestMaintenance(CoreStimulus):
     #: Whether routine work waits if the same work is under way on a target; otherwise it is
     #: refused.
     queue: bool = False
-
-
-@value
-class Approve(CoreStimulus):
-    """A VM approves events of its document. Source: A-1."""
-
-    vm: str
-    event_ids: tuple[str, ...]
-    #: How the caller was recognised as this VM.
-    identity: CallerIdentity = CallerIdentity()
-    #: Hosts of the forwarding node, if the VM is on another node now. The VM must have been on one
-    #: of these hosts when the event could be approved. Empty: the VM is on the node. Source: M-3,
-    #: M-5.
-    node_hosts: tuple[str, ...] = ()
 
 
 @value
@@ -477,7 +462,11 @@ class Enable(CoreStimulus):
 
 
 #: Requests of VMs. Many may arrive at the same instant, and one commit stores them together.
-VmRequest: TypeAlias = Approve | Enable
+VmRequest: TypeAlias = ApprovalRequest | Enable
+#: Everything that the core takes.
+FleetStimulus: TypeAlias = CoreStimulus | ApprovalRequest
+#: Everything that a step takes.
+PlaneStimulus: TypeAlias = FleetStimulus | AccessStimulus
 
 
 @value

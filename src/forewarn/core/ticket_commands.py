@@ -143,8 +143,11 @@ def link(draft: Draft, asked: stimuli.LinkTicket) -> tuple[int, ...]:
     return (before.number,)
 
 
-def move_due(draft: Draft) -> None:
-    """Close reports whose owner had time to disagree, and end lifts; O(due tickets)."""
+def close_due_tickets(draft: Draft) -> None:
+    """Close reports whose owner had time to disagree, and end lifted confirmations; O(due tickets).
+
+    A lifted confirmation (`lifts.py`) is a review ticket, which becomes due when the lift ends.
+    """
     for number in draft.state.agreements.due(draft.now_ms):
         ticket = draft.state.tickets[number]
         if ticket.type is TicketType.REVIEW:

@@ -293,7 +293,7 @@ class Topology:
 
     def copy(self) -> Topology:
         """Return an independent copy, for a reader on another thread; O(tables)."""
-        topology = self._same()
+        topology = self._shallow_copy()
         topology._own_tables()  # noqa: SLF001 - of its own kind
         return topology
 
@@ -304,11 +304,11 @@ class Topology:
         """
         shared = self._reader()
         if shared is None:
-            shared = self._same()
+            shared = self._shallow_copy()
             self._reader = ref(shared)
         return shared
 
-    def _same(self) -> Topology:
+    def _shallow_copy(self) -> Topology:
         topology = object.__new__(Topology)
         for name in _TABLES:
             setattr(topology, name, getattr(self, name))

@@ -162,7 +162,7 @@ def start_unannounced(draft: Draft, operation: Operation) -> None:
     """
     operation, events = _create_events(draft, operation)
     running = _running(draft, move_operation(operation, Move.FAULT))
-    started = [_started(draft, event) for event in events]
+    started = [_start_event(draft, event) for event in events]
     draft.put("operation.unannounced", f"{running.id} started without notice", running, *events)
     draft.put("operation.started", f"{running.id} is running", running, *started)
     _touch(draft, running, started)
@@ -178,7 +178,7 @@ def start(draft: Draft, operation: Operation, why: str) -> None:
         running = replace(running, unseen_vms=unseen)
         why += f"; vm {some_names(unread)} has not read the notice"
     events = draft.events_of(operation)
-    started = [_started(draft, event) for event in events]
+    started = [_start_event(draft, event) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
     _touch(draft, running, started)
     if any(event.state is EventState.SCHEDULED for event in events):  # woken by an approval
@@ -310,7 +310,7 @@ def _create_events(draft: Draft, operation: Operation) -> tuple[Operation, list[
     return replace(operation, vms=vms, events=ids), events
 
 
-def _started(draft: Draft, event: Event) -> Event:
+def _start_event(draft: Draft, event: Event) -> Event:
     return replace(move_event(event, Move.DUE), started_ms=draft.now_ms)
 
 
@@ -471,7 +471,7 @@ def _join(draft: Draft, operation: Operation) -> None:
     if not come:
         return
     events = [
-        _started(draft, Event(draft.new_guid(), operation.number, group, share))
+        _start_event(draft, Event(draft.new_guid(), operation.number, group, share))
         for group, share in draft.topology.grouped(come).items()
     ]
     joined = replace(

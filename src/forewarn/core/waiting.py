@@ -15,9 +15,11 @@ from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import TargetState
 from forewarn.core.topology import Health
 from forewarn.rules import OCCUPIED, blockers_of
-from forewarn.rules.blockers import Blocker, Code
-from forewarn.rules.capacity import UNSIZED
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.capacity import CAPACITY, UNSIZED
+from forewarn.rules.fault_domain import FAULT_DOMAIN
+from forewarn.rules.host_busy import HOST_BUSY
+from forewarn.rules.other_waits import HOST_FAILED, UNKNOWN_HOST, UNSEEN
 from forewarn.rules.site import OccupiedPlace, Site, SiteWork
 
 #: Maximum VMs that one sentence of history names.
@@ -82,7 +84,7 @@ class WorkSite(Site):
         draft, operation = self._draft, self._operation
         domain = fault_domain_of(draft, operation)
         maintenance = draft.maintenances.get(operation.maintenance)
-        if maintenance is not None and maintenance.exemption.waives(Waiver.FAULT_DOMAIN):
+        if maintenance is not None and maintenance.exemption.waives(FAULT_DOMAIN):
             return
         for group in disturbed_groups(draft.topology, operation) if operation.routine else ():
             for other in _under_way(draft, operation, ("group", group)):
@@ -145,12 +147,12 @@ def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
         at_work = under_way is not None and not under_way.is_return
         if target is None or target.state is TargetState.FAILED or at_work:
             text = f"{maintenance.id} is not done with host {operation.destination}"
-            return Blocker(Code.HOST_BUSY, maintenance.id, since_ms, text=text)
+            return Blocker(HOST_BUSY, maintenance.id, since_ms, text=text)
     vm = draft.topology.vms.get(operation.target)
     host = draft.topology.hosts.get(vm.host) if vm else None
     if host is not None and host.health is Health.FAILED:
         text = f"host {host.name}, where vm {operation.target} is, has failed"
-        return Blocker(Code.HOST_FAILED, host.name, since_ms, text=text)
+        return Blocker(HOST_FAILED, host.name, since_ms, text=text)
     return lack_of_room(draft, operation)
 
 
@@ -170,7 +172,7 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
     for to, sizes_mib in sorted(arriving.items()):
         host = topology.hosts.get(to)
         if host is None or host.health is Health.FAILED:
-            code = Code.HOST_FAILED if host else Code.UNKNOWN_HOST
+            code = HOST_FAILED if host else UNKNOWN_HOST
             text = f"host {to}, where VMs are to go, {'has failed' if host else 'is gone'}"
             return Blocker(code, to, now_ms, text=text)
         if host.driver in draft.policy.scheduling_drivers:
@@ -178,11 +180,11 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
         unsized = min((vm for vm, mib in sizes_mib.items() if not mib), default="")
         if unsized:
             text = f"the memory of vm {unsized} is not known"
-            return Blocker(Code.CAPACITY, UNSIZED, now_ms, text=text)
+            return Blocker(CAPACITY, UNSIZED, now_ms, text=text)
         used_mib = memory_used(draft, to, {*sizes_mib}, but=operation.number)
         if used_mib is None or used_mib > host.memory_mib:
             text = f"host {to} has no room left for the VMs of {operation.host}"
-            return Blocker(Code.CAPACITY, to, now_ms, text=text)
+            return Blocker(CAPACITY, to, now_ms, text=text)
     return None
 
 
@@ -258,7 +260,7 @@ def unseen_note(operation: Operation) -> Blocker | None:
 
 def _unseen(operation: Operation, text: str) -> Blocker:
     since_ms = operation.notice.announced_ms or operation.created_ms
-    return Blocker(Code.UNSEEN, ", ".join(operation.unseen_vms), since_ms, text=text)
+    return Blocker(UNSEEN, ", ".join(operation.unseen_vms), since_ms, text=text)
 
 
 def some_names(names: tuple[str, ...]) -> str:

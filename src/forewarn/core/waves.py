@@ -33,7 +33,7 @@ from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.targets import followed_by
 from forewarn.core.waiting import lack_of_room
 from forewarn.planning.plan import Wave
-from forewarn.rules.exempt import Waiver
+from forewarn.rules.notice import NOTICE
 from forewarn.values import replace
 
 #: Delay before planning again, in seconds: after a plan without a wave, a failed planning, or a
@@ -176,14 +176,14 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     if not maintenance.running and not maintenance.keeps_announced:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
-    closed = admission.closed_since(operation) or _crowded(draft, maintenance, operation)
+    closed = admission.closed_since(operation) or _why_not_empty(draft, maintenance, operation)
     at_once = not operation.requested_start_ms  # the VMs have left, so no notice runs
     if not closed and (at_once or draft.now_ms >= operation.not_before_ms):
         return admission.too_late(operation)
     return closed
 
 
-def _crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
+def _why_not_empty(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
     """Return a blocker if VMs are still on a host, or have no room to leave it."""
     if not maintenance.move_s:
         return ""
@@ -234,7 +234,7 @@ def _announce(
     duration_s = work_s(draft.state, maintenance, host)
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
-    without_notice = maintenance.exemption.waives(Waiver.NOTICE)
+    without_notice = maintenance.exemption.waives(NOTICE)
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),

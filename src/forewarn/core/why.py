@@ -26,13 +26,29 @@ from forewarn.planning.durations import duration_text
 from forewarn.planning.plan import Wave
 from forewarn.protocol.timestamps import iso8601
 from forewarn.rules import blockers_of, hand_back, postponement
-from forewarn.rules.blockers import MEANINGS, Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.hand_back import HAND_BACK
+from forewarn.rules.notice import NOTICE
+from forewarn.rules.other_waits import (
+    APPROVAL,
+    COUPLED,
+    DEADLINE,
+    DRIVER,
+    GATE,
+    HOST_FAILED,
+    OPERATOR,
+    PLANNING,
+    TIME,
+    UNKNOWN_HOST,
+)
+from forewarn.rules.previous_wave import PREVIOUS_WAVE
+from forewarn.rules.window import WINDOW, WINDOW_TOO_SHORT
 from forewarn.values import replace
 
 #: Rules about later starts that people asked for.
 _REQUESTED = (postponement.blockers, hand_back.blockers)
 #: Blockers that depend on how long the work takes.
-_BY_LENGTH = frozenset({Code.WINDOW, Code.WINDOW_TOO_SHORT, Code.DEADLINE})
+_BY_LENGTH = frozenset({WINDOW, WINDOW_TOO_SHORT, DEADLINE})
 
 
 def why(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
@@ -71,12 +87,12 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         text = f"group {event.group} has not approved event {event.id}"
         if draft.topology.groups[event.group].strict_approval:
             text += f" (missing: {', '.join(unapproving(event))})"
-        blockers.append(Blocker(Code.APPROVAL, event.group, since_ms, due_ms, text))
+        blockers.append(Blocker(APPROVAL, event.group, since_ms, due_ms, text))
     siblings = undecided_siblings(draft, operation)
     if siblings and not blockers and not due:
         names = ", ".join(sibling.id for sibling in siblings)
         text = f"the same request's {names} is not approved"
-        blockers.append(Blocker(Code.COUPLED, names, since_ms, due_ms, text))
+        blockers.append(Blocker(COUPLED, names, since_ms, due_ms, text))
     blockers += start_blockers(draft, operation)
     if blockers:
         return tuple(blockers)
@@ -87,7 +103,7 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Blocker, ...]:
         at_ms, text = earliest_ms, "its earliest start is not reached"
     else:
         at_ms, text = due_ms, "its NotBefore is not reached"
-    return (Blocker(Code.TIME, operation.id, since_ms, at_ms, text),)
+    return (Blocker(TIME, operation.id, since_ms, at_ms, text),)
 
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocker, ...]:
@@ -97,20 +113,20 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Blocke
     if operation.alert is Alert.STUCK:
         failed = operation.reason if gate else f"the driver failed: {operation.reason}"
         text = f"{failed}; retry, complete or fail it"
-        return (Blocker(Code.OPERATOR, operation.target, since_ms, text=text),)
+        return (Blocker(OPERATOR, operation.target, since_ms, text=text),)
     late = "; it takes longer than it should" if operation.alert is Alert.OVERDUE else ""
     if driver:
-        return (Blocker(Code.OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
+        return (Blocker(OPERATOR, operation.target, since_ms, text=f"{driver}{late}"),)
     if gate:
         text = f"its work is done; gate {gate} validates {operation.target}{late}"
-        return (Blocker(Code.GATE, gate, since_ms, text=text),)
+        return (Blocker(GATE, gate, since_ms, text=text),)
     does = "works" if operation.execution.begun_ms else "has not begun to work"
     progress = progress_text(operation)
     text = f"the driver {does} on {operation.target}{progress and ': '}{progress}{late}"
     assert operation.execution.started_ms is not None, operation
     due_ms = operation.execution.started_ms + operation.duration_s * SECOND_MS
     clears_ms = due_ms if due_ms > now_ms else 0
-    return (Blocker(Code.DRIVER, operation.target, since_ms, clears_ms, text),)
+    return (Blocker(DRIVER, operation.target, since_ms, clears_ms, text),)
 
 
 def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
@@ -127,7 +143,7 @@ def _of_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         return halted
     phase = maintenance.phase
     if isinstance(phase, Checking):
-        return Blocker(Code.GATE, phase.gate, maintenance.moved_ms)
+        return Blocker(GATE, phase.gate, maintenance.moved_ms)
     if maintenance.plan_wanted:
         return _planning(maintenance)
     working = draft.progress(maintenance.number).worked_on
@@ -152,7 +168,7 @@ def _why_planned_again(draft: Draft, maintenance: Maintenance) -> Blocker:
     if not plan.waves:
         return _planning(maintenance)
     wave = plan.waves[0]
-    refused = _refused(draft, maintenance, wave)
+    refused = _blocker_of_due_wave(draft, maintenance, wave)
     if refused is not None:
         return refused
     return _of_wave(wave) if wave.shown_ms > draft.now_ms else _planning(maintenance)
@@ -173,9 +189,9 @@ def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | N
     if number == at_work or (at_work is None and wave is following):
         return why_maintenance(draft, maintenance)
     halted = _why_halted(draft, maintenance)
-    early = wave is following and MEANINGS[wave.waits.code].ends_with_wave
+    early = wave is following and wave.waits.code.meaning.ends_with_wave
     if halted is None and at_work is not None and (early or wave.shown_ms <= draft.now_ms):
-        before = Blocker(Code.PREVIOUS_WAVE, f"wave {at_work}", wave.waits.since_ms)
+        before = Blocker(PREVIOUS_WAVE, f"wave {at_work}", wave.waits.since_ms)
         clears_ms = wave.shown_ms if wave.shown_ms > draft.now_ms else 0
         before = replace(before, clears_ms=clears_ms, text=before.sentence(str(number), "wave"))
         return _by_clock(draft, before)
@@ -200,7 +216,7 @@ def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> B
         return first
     known = draft.topology.hosts.get(host)
     if known is None or known.health is Health.FAILED:
-        code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
+        code = HOST_FAILED if known else UNKNOWN_HOST
         return _of_host(host, Blocker(code, host, maintenance.moved_ms))
     plan = draft.plans.get(maintenance.plan)
     if plan is None:
@@ -213,7 +229,7 @@ def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> B
         if host in wave.hosts:
             waits = why_wave(draft, maintenance, wave.number)
             return _with_duration(draft, maintenance, host, waits) if waits else None
-    return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+    return Blocker(PLANNING, maintenance.id, maintenance.moved_ms)
 
 
 def _with_duration(draft: Draft, maintenance: Maintenance, host: str, blocker: Blocker) -> Blocker:
@@ -229,7 +245,7 @@ def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
     """Whether a host that had failed at the time of planning can be planned again."""
     known = draft.topology.hosts.get(host)
     failed = known is None or known.health is Health.FAILED
-    return blocker.code is Code.HOST_FAILED and not failed
+    return blocker.code is HOST_FAILED and not failed
 
 
 def blocker_of(draft: Draft, operation: Operation) -> Blocker | None:
@@ -245,11 +261,11 @@ def why_impossible(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     owed_s += least_host_s(draft.state, maintenance)
     deadline_ms = maintenance.deadline_ms
     if deadline_ms is not None and deadline_ms < draft.now_ms + owed_s * SECOND_MS:
-        late = Blocker(Code.DEADLINE, "its notice", maintenance.moved_ms)
+        late = Blocker(DEADLINE, "its notice", maintenance.moved_ms)
         return _of_host(maintenance.hosts[0], late)
     blocked = draft.plan_of(maintenance).blocked if not maintenance.plan_wanted else ()
     for host, blocker in blocked:
-        if MEANINGS[blocker.code].prevents_start:
+        if blocker.code.meaning.prevents_start:
             return _with_duration(draft, maintenance, host, _of_host(host, blocker))
     return None
 
@@ -268,14 +284,14 @@ def _why_halted(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     }.get(maintenance.state, f"look at {maintenance.id}, which is stopped, and resume it")
     if maintenance.halt_reason:
         subject += f" ({maintenance.halt_reason})"
-    return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
+    return Blocker(OPERATOR, subject, maintenance.moved_ms)
 
 
 def _planning(maintenance: Maintenance) -> Blocker:
     """Return the blocker of a maintenance that waits for planning, with the last failure."""
     text = f"no plan of {maintenance.id} could be made: {maintenance.halt_reason}"
     return Blocker(
-        Code.PLANNING,
+        PLANNING,
         maintenance.id,
         maintenance.moved_ms,
         maintenance.due_ms or 0,
@@ -289,7 +305,7 @@ def _why_later(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | N
     site.since_ms = maintenance.moved_ms
     waits = blockers_of(_REQUESTED, draft.policy_of(maintenance), site)
     blocker = next((_of_host(host, each) for each in waits), None)
-    if blocker is None or blocker.code is not Code.HAND_BACK:
+    if blocker is None or blocker.code is not HAND_BACK:
         return blocker
     return replace(blocker, text=blocker.text + _deferrals(draft, maintenance, host))
 
@@ -311,14 +327,14 @@ def _of_host(host: str, blocker: Blocker) -> Blocker:
     return replace(blocker, text=blocker.sentence(host))
 
 
-def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
+def _blocker_of_due_wave(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
     """Return the blocker of a due wave; O(its hosts)."""
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)
-        if blocker is None or blocker.code is Code.NOTICE:  # a new plan renews the notice
+        if blocker is None or blocker.code is NOTICE:  # a new plan renews the notice
             continue
-        if blocker.code is Code.PLANNING:  # VMs have arrived since; the next plan moves them
+        if blocker.code is PLANNING:  # VMs have arrived since; the next plan moves them
             return _planning(maintenance)
         return _of_host(host, blocker)
     return None

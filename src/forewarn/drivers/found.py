@@ -5,34 +5,11 @@ The `discovery.py` of each driver creates these values.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forewarn.core.naming import TEXT_LENGTH_MAX
-from forewarn.drivers import Discovering
-from forewarn.errors import CallerError, PeerError, clean_text
-
-#: Interval of queries of a driver while following, in seconds.
-DRIVER_EVERY_S = 10.0
-
-
-class DiscoveryMissing(CallerError):
-    """A driver cannot list the machines of its platform."""
-
-    code = "driver-discovery-missing"
-    status = 422
-    message = "The driver {name} lists no hosts and VMs."
-    advice = "Describe the fleet in a file, and run `forewarn topology apply FILE`."
-
-
-class DiscoveryInvalid(PeerError):
-    """A driver lists its machines in an unknown form."""
-
-    code = "driver-discovery-invalid"
-    message = "The driver {name} lists its machines in an unknown form: {problem}."
-    advice = "`discover` returns the members of a topology file: hosts, groups and vms, by name."
+from forewarn.errors import clean_text
 
 
 @dataclass(slots=True)
@@ -66,7 +43,7 @@ def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
     changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
     groups = set(known.get("groups", {}))
     for name, reported in fleet.hosts.items():
-        form = _shown(reported)
+        form = _printable(reported)
         before = known.get("hosts", {}).get(name)
         if before is None:
             after = {**fleet.defaults.get(name, {}), **form}
@@ -76,7 +53,7 @@ def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
         if after != before:
             changed["hosts"][name] = after
     for name, reported in fleet.vms.items():
-        form = _shown(reported)
+        form = _printable(reported)
         before = known.get("vms", {}).get(name)
         after = {**(before or {}), **form}
         if after != before:
@@ -87,7 +64,7 @@ def difference(fleet: Found, known: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _shown(form: dict[str, Any]) -> dict[str, Any]:
+def _printable(form: dict[str, Any]) -> dict[str, Any]:
     """Return a record with printable texts, so that the service accepts the record."""
     members = {name: _plain(value) for name, value in form.items()}
     if "tags" in form:
@@ -108,52 +85,3 @@ def gone(fleet: Found, known: dict[str, Any], hosts: set[str]) -> list[str]:
         for name, form in known.get("vms", {}).items()
         if name not in fleet.vms and form["host"] in hosts and form["host"] not in fleet.silent
     ]
-
-
-class DriverSource:
-    """The machines that a driver discovers, for an import of the topology."""
-
-    lost_after_s = 0
-    every_s = DRIVER_EVERY_S
-
-    def __init__(self, name: str, driver: object) -> None:
-        """Use a driver of the settings.
-
-        Raises:
-            DiscoveryMissing: the driver has no `discover`.
-        """
-        if not isinstance(driver, Discovering):
-            raise DiscoveryMissing(name=name)
-        self._name, self._driver = name, driver
-
-    def discover(self) -> Found:
-        """Return the discovered hosts and VMs; the member `silent` names unreachable hosts.
-
-        Raises:
-            DiscoveryInvalid: the driver returns something else.
-        """
-        listed = self._driver.discover()
-        if not isinstance(listed, Mapping):
-            raise DiscoveryInvalid(name=self._name, problem="it is not an object")
-        parts: dict[str, Any] = {
-            part: listed.get(part, {}) for part in ("hosts", "groups", "vms", "silent")
-        }
-        for part, forms in parts.items():
-            records = forms.values() if isinstance(forms, Mapping) else (None,)
-            kind: type = str if part == "silent" else Mapping
-            if not all(isinstance(each, kind) for each in records):
-                raise DiscoveryInvalid(
-                    name=self._name, problem=f"{part} is not an object of records"
-                )
-        hosts = {host: {"driver": self._name, **form} for host, form in parts["hosts"].items()}
-        return Found(
-            hosts,
-            parts["vms"],
-            groups=parts["groups"],
-            silent=parts["silent"],
-            host_facts=tuple(sorted({member for form in hosts.values() for member in form})),
-        )
-
-    def watch(self) -> threading.Event:
-        """Return an event that is never set, because drivers are asked at intervals."""
-        return threading.Event()

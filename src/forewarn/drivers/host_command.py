@@ -57,7 +57,7 @@ class HostCommand:
         Raises:
             CommandFailed: the command cannot be run, has failed or took too long.
         """
-        words = [_filled(word, {"host": host, **facts}) for word in self.words]
+        words = [_fill(word, {"host": host, **facts}) for word in self.words]
         limits = ProgramLimits(self.timeout_s)
         try:
             program_output(words, b"", limits)
@@ -69,7 +69,7 @@ class HostCommand:
         return CommandFailed(setting=self.setting, host=host, problem=problem)
 
 
-def _filled(word: str, facts: Mapping[str, str]) -> str:
+def _fill(word: str, facts: Mapping[str, str]) -> str:
     for name, fact in facts.items():
         word = word.replace(f"{{{name}}}", fact)
     return word

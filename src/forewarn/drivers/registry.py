@@ -13,7 +13,7 @@ from typing import TypeAlias
 from forewarn.drivers import Driver, Progress, Task
 from forewarn.drivers.task_records import TaskRecords
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.extensions import ExtensionGroup, ExtensionUnusable
+from forewarn.extensions import ExtensionGroup, ExtensionMissing, ExtensionUnusable
 from forewarn.validation.fields import ValidationFailed
 
 Options: TypeAlias = Mapping[str, object]
@@ -26,10 +26,9 @@ DRIVERS = ExtensionGroup(
         "simulated": "forewarn.drivers.simulated:create",
         "command": "forewarn.drivers.command.driver:create",
         "webhook": "forewarn.drivers.webhook.driver:create",
-        "libvirt": "forewarn.drivers.libvirt.driver:create",
-        "nova": "forewarn.drivers.nova.driver:create",
         "kubernetes": "forewarn.drivers.kubernetes.driver:create",
     },
+    {"libvirt": "forewarn-libvirt", "nova": "forewarn-openstack"},
 )
 #: Option with the kind of a driver; the default is the driver's name.
 KIND = "kind"
@@ -93,13 +92,15 @@ def make_drivers(tables: Mapping[str, Options], store: str) -> dict[str, Driver]
     drivers = {
         name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables
     }
-    return drivers | {name: _made(name, options, store) for name, options in tables.items()}
+    return drivers | {
+        name: _make_or_absent(name, options, store) for name, options in tables.items()
+    }
 
 
-def _made(name: str, options: Options, store: str) -> Driver:
+def _make_or_absent(name: str, options: Options, store: str) -> Driver:
     try:
         return make_driver(name, options, store)
-    except DriverKindUnknown as error:
+    except (DriverKindUnknown, ExtensionMissing) as error:
         return AbsentDriver(name, error)
     except DriverUnusable as error:
         if not _is_uninstalled(error):
@@ -138,6 +139,7 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
 
     Raises:
         DriverKindUnknown: the kind is unknown.
+        ExtensionMissing: the kind is in a package of Forewarn's that is not installed.
         DriverUnusable: the options are wrong, or the package cannot be loaded.
     """
     kind = options.get(KIND, name)

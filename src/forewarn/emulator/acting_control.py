@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from forewarn.control.engine import ControlEngine
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import PlaneStimulus
 from forewarn.core.topology import Topology
 from forewarn.errors import CallerError
@@ -26,7 +27,7 @@ class ActingControl:
     engine: ControlEngine
     actor: str
 
-    async def submit(self, stimulus: PlaneStimulus, actor: str = "") -> Committed:
+    async def submit(self, stimulus: PlaneStimulus, actor: str = "") -> StepResult:
         """Apply a stimulus; return its commit.
 
         Raises:

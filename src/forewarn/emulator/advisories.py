@@ -57,14 +57,14 @@ class Advisories:
             description=DESCRIPTION,
         )
         self._events.setdefault(view, {})[event.event_id] = event
-        return event.event_id, self._changed(view)
+        return event.event_id, self._advance(view)
 
     def end(self, view: str, event_id: str) -> Publication | None:
         """Remove a recommendation; return the changed publication of the view."""
         self._events.get(view, {}).pop(event_id, None)
-        return self._changed(view)
+        return self._advance(view)
 
-    def _changed(self, view: str) -> Publication | None:
+    def _advance(self, view: str) -> Publication | None:
         self._ahead[view] = self._ahead.get(view, 0) + 1
         publication = self._published.get(view)
         return self.shown(publication) if publication is not None else None

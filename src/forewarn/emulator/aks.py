@@ -10,6 +10,7 @@ emulator's events. Source: K-6.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,6 +60,13 @@ class AksRemediator:
         self._failed: set[str] = set()
         self._announced: set[tuple[str, str]] = set()
 
+    def watch(self) -> threading.Event:
+        """Return an event that nothing sets: nodes are compared at intervals."""
+        return threading.Event()
+
+    def close(self) -> None:
+        """Do nothing; no watch was begun."""
+
     def turn(self, events: Iterable[Mapping[str, Any]], now_ms: int) -> list[str]:
         """Do what AKS would do now; return what was done, in words.
 
@@ -89,7 +97,7 @@ class AksRemediator:
         plan = plan_notice(node, notice, writer=WRITER, types=TYPES, now_ms=self._now_ms)
         if plan.patch is None:
             return []
-        if not self._changed(f"{NODES}/{name}/status", plan.patch, kind=STRATEGIC):
+        if not self._patch_node(f"{NODES}/{name}/status", plan.patch, kind=STRATEGIC):
             return []
         if event is None:
             self._tell(name, "NoVMEventScheduled", "No scheduled events are found.")
@@ -149,7 +157,7 @@ class AksRemediator:
             },
             "spec": {"unschedulable": True, "taints": [*_other_taints(spec), taint]},
         }
-        cordoned = self._changed(f"{NODES}/{name}", patch)
+        cordoned = self._patch_node(f"{NODES}/{name}", patch)
         if cordoned:
             self._tell(name, "NodeCordonEnd", "The node is cordoned.")
         return cordoned
@@ -169,7 +177,7 @@ class AksRemediator:
                 "taints": _other_taints(node.get("spec") or {}) or None,
             },
         }
-        if not self._changed(f"{NODES}/{name}", patch):
+        if not self._patch_node(f"{NODES}/{name}", patch):
             return []
         self._drained.pop(name, None)
         self._tell(name, "NodeUncordonEnd", "The node is schedulable again.")
@@ -207,7 +215,7 @@ class AksRemediator:
         self._tell(meta["name"], "Evicted", "The pod is evicted.", namespace=meta["namespace"])
         return name
 
-    def _changed(self, path: str, patch: object, *, kind: str = "") -> bool:
+    def _patch_node(self, path: str, patch: object, *, kind: str = "") -> bool:
         """Patch a node; return False if another program has changed it meanwhile."""
         try:
             if kind:

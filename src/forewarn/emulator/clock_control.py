@@ -95,7 +95,7 @@ class ClockControl:
             ends = [
                 self._driver.next_ms(operation, now_ms)
                 for operation in plane.state.operations.values()
-                if self._simulated(plane, operation)
+                if self._is_simulated(plane, operation)
             ]
             deadline_ms = plane.next_deadline_ms(now_ms)
             return ends if deadline_ms is None else [*ends, deadline_ms]
@@ -118,11 +118,11 @@ class ClockControl:
             )
             if waits_to_begin and not operation.reason:
                 return True
-            if self._simulated(plane, operation) and self._driver.end_ms(operation) <= now_ms:
+            if self._is_simulated(plane, operation) and self._driver.end_ms(operation) <= now_ms:
                 return True
         return False
 
-    def _simulated(self, plane: ControlPlane, operation: Operation) -> bool:
+    def _is_simulated(self, plane: ControlPlane, operation: Operation) -> bool:
         """Return whether an operation is running on the simulated driver."""
         if operation.state is not OperationState.RUNNING or operation.reason:
             return False

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from forewarn.control.plane import Committed
 from forewarn.core.document import View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import Record, from_row
 from forewarn.core.state import Entry
+from forewarn.core.step import StepResult
 from forewarn.core.topology import Topology
 from forewarn.host_port import host_and_port, joined_address
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
-from forewarn.replication.messages import DocumentChange
 from forewarn.service.parts import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
@@ -152,13 +151,13 @@ class Console:
     def __init__(self, write: Callable[[str], None]) -> None:
         self.say = write
 
-    def show(self, committed: Committed, topology: Topology) -> None:
+    def show(self, committed: StepResult, topology: Topology) -> None:
         """Print a commit, and the resulting documents of VMs."""
         for line in lines_of(committed, topology):
             self.say(line)
 
 
-def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
+def lines_of(committed: StepResult, topology: Topology) -> Iterator[str]:
     """Return the lines for a commit."""
     announced = {e.operation for e in committed.entries if e.action == "operation.announced"}
     for entry in committed.entries:
@@ -166,7 +165,8 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
         if isinstance(record, Operation) and entry.action in _TOLD:
             waits = entry.action == "operation.planned"
             if not (
-                waits and (record.number in announced or record.events or _unannounced(committed))
+                waits
+                and (record.number in announced or record.events or _has_unannounced(committed))
             ):
                 yield _of_operation(entry, record)
         elif isinstance(record, Event) and entry.action in {"event.approved", "event.counted"}:
@@ -178,12 +178,12 @@ def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
             yield f"{entry.actor.removeprefix('vm ')} {done} {record.id}"
         elif entry.action.startswith(("vm.", "host.", "group.")):
             yield entry.text
-    if committed.change is not None:
-        day = iso8601(committed.entries[0].at_ms)[:10] if committed.entries else ""
-        yield from _documents(committed.change, topology, day)
+    day = iso8601(committed.entries[0].at_ms)[:10] if committed.entries else ""
+    for key, view in committed.changes.views.items():
+        yield from _document(key, view, topology, day=day)
 
 
-def _unannounced(committed: Committed) -> bool:
+def _has_unannounced(committed: StepResult) -> bool:
     return any(entry.action == "operation.unannounced" for entry in committed.entries)
 
 
@@ -202,19 +202,17 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     return f"{what} {_TOLD[entry.action]}{because}"
 
 
-def _documents(change: DocumentChange, topology: Topology, day: str) -> Iterator[str]:
-    for publication in change.publications:
-        view = View(publication.view, publication.view.partition("/")[0], publication.document)
-        vms = (view.vm,) if view.vm else topology.vms_in(view.group)
-        if not vms:
-            continue
-        if not publication.enabled:
-            yield f"  {_names(vms)}: not enabled until a VM polls"
-            continue
-        events = "; ".join(_event(event, day) for event in publication.document.events)
-        incarnation = publication.document.incarnation
-        verb = "sees" if len(vms) == 1 else "see"
-        yield f"  {_names(vms)} {verb} incarnation {incarnation}: {events or 'nothing'}"
+def _document(key: str, view: View | None, topology: Topology, *, day: str) -> Iterator[str]:
+    group, _, vm = key.partition("/")
+    vms = (vm,) if vm else topology.vms_in(group)
+    if not vms:
+        return
+    if view is None:
+        yield f"  {_names(vms)}: not enabled until a VM polls"
+        return
+    events = "; ".join(_event(event, day) for event in view.document.events)
+    verb = "sees" if len(vms) == 1 else "see"
+    yield f"  {_names(vms)} {verb} incarnation {view.document.incarnation}: {events or 'nothing'}"
 
 
 def _event(event: ScheduledEvent, day: str) -> str:

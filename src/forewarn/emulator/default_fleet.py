@@ -71,12 +71,12 @@ def completed(fleet: ChangeTopology, known: Mapping[str, Vm]) -> ChangeTopology:
     one of the subnet. O(VMs). See I-5.
     """
     vms = [
-        vm if vm.name in known else _completed(vm, len(known) + n) for n, vm in enumerate(fleet.vms)
+        vm if vm.name in known else _complete(vm, len(known) + n) for n, vm in enumerate(fleet.vms)
     ]
     return replace(fleet, vms=tuple(vms))
 
 
-def _completed(vm: Vm, index: int) -> Vm:
+def _complete(vm: Vm, index: int) -> Vm:
     facts = dict(vm.instance)
     if not facts.keys() & IMAGE.keys():
         facts |= IMAGE

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from forewarn.clock import ScaledClock
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.core.refusals import Unknown
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Topology, Vm
 from forewarn.drivers.simulated import SimulatedDriver
@@ -100,7 +101,7 @@ class PreviewOff(CallerError):
 class Audience(Protocol):
     """People who follow an emulator; called on the event loop."""
 
-    def show(self, committed: Committed, topology: Topology) -> None:
+    def show(self, committed: StepResult, topology: Topology) -> None:
         """Show a commit, and the fleet after it."""
 
     def say(self, text: str) -> None:
@@ -176,7 +177,7 @@ class Emulator(Daemon):
             report_polls=self.metadata.service.last_polls,
         )
         self._added = EmulatorParts(comebacks, pacing)
-        self.control.on_committed.add(self._committed)
+        self.control.on_committed.add(self._on_commit)
         self.clock.listen(self._clock_moved)
 
     def _lay_out(self, plane: ControlPlane) -> None:
@@ -432,11 +433,11 @@ class Emulator(Daemon):
             run.wake()
         added.comebacks.wake()
 
-    def _committed(self, committed: Committed) -> None:
+    def _on_commit(self, committed: StepResult) -> None:
         """Process a commit; called on the control loop's thread."""
         assert self._layout is not None
         before = after = self._layout
-        if committed.changes is not None and committed.changes.of_fleet:
+        if committed.changes.of_fleet:
             self._layout = after = self._plane.state.topology.copy()
         removed_vms = [before.vms[name] for name in _restorable(committed) if name in before.vms]
         if not self.options.enable_on_first_request:
@@ -446,7 +447,7 @@ class Emulator(Daemon):
         if committed.entries:
             self.bridge.call(lambda: self._report(committed, after, removed_vms))
 
-    def _report(self, committed: Committed, topology: Topology, removed_vms: list[Vm]) -> None:
+    def _report(self, committed: StepResult, topology: Topology, removed_vms: list[Vm]) -> None:
         if self._gone_vms is not None:
             self._follow_gone(self._gone_vms, committed, topology)
         for vm in removed_vms:
@@ -457,11 +458,11 @@ class Emulator(Daemon):
         if self._audience is not None:
             self._audience.show(committed, topology)
 
-    def _follow_gone(self, gone_vms: GoneVms, committed: Committed, topology: Topology) -> None:
+    def _follow_gone(self, gone_vms: GoneVms, committed: StepResult, topology: Topology) -> None:
         """Track new VMs, and forget those that an operator has removed."""
         touched = {entry.vm for entry in committed.entries if entry.action.startswith("vm.")}
         gone_vms.know(topology.vms[name] for name in touched if name in topology.vms)
-        ended = set(_ended(committed))
+        ended = set(_ended_vms(committed))
         gone_vms.forget(
             {name for name in touched if name not in topology.vms and name not in ended}
         )
@@ -482,17 +483,17 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
         raise FleetUnreadable(place=name, problem=error) from error
 
 
-def _restorable(committed: Committed) -> list[str]:
+def _restorable(committed: StepResult) -> list[str]:
     """Return the VMs removed by operations that the emulator must restore."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name
-        for name, actor in _ended(committed).items()
+        for name, actor in _ended_vms(committed).items()
         if name in gone and not actor.startswith(default_fleet.KEEPS_AWAY)
     ]
 
 
-def _ended(committed: Committed) -> dict[str, str]:
+def _ended_vms(committed: StepResult) -> dict[str, str]:
     """Return the evicted or deleted VMs, with the actors who requested the work."""
     reasons: dict[str, str] = {}
     for entry in committed.entries:

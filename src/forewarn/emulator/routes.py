@@ -166,7 +166,7 @@ def _is_built_in(name: str) -> bool:
     return name in {*scenario_files.shipped(), *scenario_files.unlisted()}
 
 
-def _known(emulator: Emulator, name: str) -> Scenario:
+def _find_scenario(emulator: Emulator, name: str) -> Scenario:
     """Return a built-in scenario, or a scenario that a caller has sent and run."""
     if _is_built_in(name):
         return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
@@ -183,7 +183,7 @@ async def list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
     preview = emulator.settings.metadata.preview
     more = scenario_files.listed_if(scenario_files.PREVIEW) if preview else ()
     names = sorted({*scenario_files.shipped(), *more, *emulator.runs})
-    forms = [_scenario_form(emulator, _known(emulator, name)) for name in names]
+    forms = [_scenario_form(emulator, _find_scenario(emulator, name)) for name in names]
     return ApiResponse({"scenarios": forms})
 
 
@@ -192,7 +192,7 @@ async def get_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
     """Read one scenario."""
     name = call.path["name"]
     text = scenario_files.shipped_text(name) if _is_built_in(name) else None
-    return ApiResponse({**_scenario_form(emulator, _known(emulator, name)), "text": text})
+    return ApiResponse({**_scenario_form(emulator, _find_scenario(emulator, name)), "text": text})
 
 
 @Route(
@@ -202,7 +202,7 @@ async def run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
     """Run a scenario."""
     name = NAME.read(call.path["name"], "the scenario's name")
     text = call.form.get("text")
-    scenario = scenario_files.read_scenario(name, text) if text else _known(emulator, name)
+    scenario = scenario_files.read_scenario(name, text) if text else _find_scenario(emulator, name)
     await emulator.run_scenario(scenario, call.form.get("vm", ""))
     return ApiResponse(_scenario_form(emulator, scenario), 202)
 
@@ -210,7 +210,7 @@ async def run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
 @Route("POST /v1/scenarios/{name}/stop", Permission.OPERATE, answer=SCENARIO_SHAPE, form=EMPTY)
 async def stop_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
     """Stop a scenario and undo its changes."""
-    scenario = _known(emulator, call.path["name"])
+    scenario = _find_scenario(emulator, call.path["name"])
     await emulator.stop_scenario(scenario.name)
     return ApiResponse(_scenario_form(emulator, scenario))
 

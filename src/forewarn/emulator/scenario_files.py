@@ -166,7 +166,9 @@ class _Wrong(Exception):
 
 
 def _scenario(name: str, written: Table) -> Scenario:
-    _known(written, {"title", "about", "hosts", "groups", "vms", "policy", "steps"}, "the scenario")
+    _check_keys(
+        written, {"title", "about", "hosts", "groups", "vms", "policy", "steps"}, "the scenario"
+    )
     tables = _tables(written, "steps", STEPS_MAX)
     if not tables:
         raise _Wrong("the scenario has no [[steps]]")
@@ -241,7 +243,7 @@ def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioS
         raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make two steps of them")
     kind = kinds[0] if kinds else ""
     keys, read = _ACTS[kind] if kind else (frozenset[str](), lambda _: Pause())
-    _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
+    _check_keys(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
     if not kind and not {"at", "after"} & table.keys():
         raise _Wrong(f"{where} has no action: add one of {', '.join(_ACTS)}")
     if "at" in table and "after" in table:
@@ -285,7 +287,7 @@ def _further(place: _Place) -> tuple[tuple[int, int], ...]:
     further = []
     for number, table in enumerate(_tables(place.table, key, TIMES_MAX), start=1):
         where = f"{place.where}: {key} {number}"
-        _known(table, {"after", "duration"}, where)
+        _check_keys(table, {"after", "duration"}, where)
         one = _Place(table, where, place.labels)
         further.append((one.ms("after") // 1000, one.ms("duration") // 1000))
     return tuple(sorted(further))
@@ -362,7 +364,7 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
 }
 
 
-def _known(table: Table, keys: set[str], where: str) -> None:
+def _check_keys(table: Table, keys: set[str], where: str) -> None:
     for strange in sorted(table.keys() - keys):
         raise unknown_member(where, strange, sorted(keys))
 
@@ -405,13 +407,13 @@ def policy_at(table: Mapping[str, object], begun_ms: int) -> MaintenancePolicy:
     if not isinstance(windows, dict):
         return read_policy_table(dict(table))
     resolved = {
-        name: _resolved(each, begun_ms, f"the policy.windows.{name}")
+        name: _resolve_window(each, begun_ms, f"the policy.windows.{name}")
         for name, each in windows.items()
     }
     return read_policy_table({**table, "windows": resolved})
 
 
-def _resolved(window: object, begun_ms: int, where: str) -> object:
+def _resolve_window(window: object, begun_ms: int, where: str) -> object:
     if not isinstance(window, dict):
         return window
     relative = {

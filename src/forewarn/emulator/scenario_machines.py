@@ -55,9 +55,9 @@ def brought(topology: Topology, machines: DeclaredMachines, stage: ScenarioFleet
         FleetContradiction: the machines contradict each other or the fleet.
     """
     known = form_of(topology)
-    hosts = _placed(machines.hosts, known["hosts"], stage)
-    groups = _placed(machines.groups, known["groups"], stage)
-    vms = _placed(machines.vms, known["vms"], stage)
+    hosts = _place(machines.hosts, known["hosts"], stage)
+    groups = _place(machines.groups, known["groups"], stage)
+    vms = _place(machines.vms, known["vms"], stage)
     joined = any(vm.get("group") == stage.group for name, vm in vms.items() if name != stage.vm)
     if joined and topology.groups[stage.group].kind is GroupKind.LONE:
         # Convert a lone group, which has only one VM, to an availability set.
@@ -95,9 +95,9 @@ def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopol
     both = touched.hosts & before.hosts.keys() & now.hosts.keys()
     hosts = {name: replace(now.hosts[name], health=before.hosts[name].health) for name in both}
     return ChangeTopology(
-        hosts=_restored(before.hosts, hosts, touched.hosts),
-        groups=_restored(before.groups, now.groups, touched.groups),
-        vms=_restored(before.vms, now.vms, touched.vms),
+        hosts=_changed_records(before.hosts, hosts, touched.hosts),
+        groups=_changed_records(before.groups, now.groups, touched.groups),
+        vms=_changed_records(before.vms, now.vms, touched.vms),
         removed=tuple(
             (kind, name)
             for kind, names, there, then in (
@@ -110,14 +110,14 @@ def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopol
     )
 
 
-def _restored(
+def _changed_records(
     then: Mapping[str, R], now: Mapping[str, R], names: AbstractSet[str]
 ) -> tuple[R, ...]:
     """Return the earlier records that differ from the current records."""
     return tuple(then[name] for name in sorted(names & then.keys()) if now.get(name) != then[name])
 
 
-def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
+def _place(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
     """Return a scenario's machines with real names, merged with existing records."""
     members: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():

@@ -13,14 +13,7 @@ from enum import Enum
 from forewarn.clock import Clock
 from forewarn.control.engine import ControlEngine
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import (
-    Approve,
-    Cancel,
-    Complete,
-    PlaneStimulus,
-    Repair,
-    RequestMaintenance,
-)
+from forewarn.core.stimulus import Cancel, Complete, PlaneStimulus, Repair, RequestMaintenance
 from forewarn.drivers.simulated import WorkCourse
 from forewarn.emulator import scenario_machines
 from forewarn.emulator.acting_control import ActingControl, copied_topology
@@ -50,6 +43,7 @@ from forewarn.emulator.scenario_work import (
 )
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
+from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import value
 
 log = logging.getLogger("forewarn.emulator")
@@ -307,7 +301,7 @@ class Run:
             lambda plane: self.operations.shown(plane, approval.of, to=names, only=only)
         ):
             await self._control.attempt(
-                Approve(vm, (event_id,)), actor=f"vm {vm} in {self._control.actor}"
+                ApprovalRequest(vm, (event_id,), ""), actor=f"vm {vm} in {self._control.actor}"
             )
 
     async def _each(self, label: str, act: Callable[[int], PlaneStimulus]) -> None:

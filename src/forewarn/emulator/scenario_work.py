@@ -232,6 +232,7 @@ class TidyUp:
                 if refusal:
                     left[f"host {name}"] = refusal
         change = taken_back(before, await self._control.read(copied_topology), self.touched)
+        # The generator yields each attempt, receives its refusal, and returns the failed parts.
         attempts = in_parts(change)
         try:
             part = next(attempts)

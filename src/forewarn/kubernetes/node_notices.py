@@ -12,10 +12,9 @@ Source: K-1, K-2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forewarn.protocol.timestamps import iso8601, parse, rfc1123
-from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,9 +60,11 @@ CAUSES = {"User": "AdminRequested"}
 """Source of an event -> cause category of KEP-5683; all others are `MaintenanceWindow`."""
 
 
-@value
-class NodeNotice:
-    """What a node should say about the event that concerns it most."""
+class NodeNotice(NamedTuple):
+    """What a node should say about the event that concerns it most.
+
+    A tuple, because `dataclasses` would cost the agent's writer 1.5 MiB.
+    """
 
     #: Facts of `FACTS` that are true now, without `announced` and its forms.
     facts: frozenset[str]
@@ -87,8 +88,7 @@ class NodeNotice:
         return fact in self.facts
 
 
-@value
-class NoticePlan:
+class NoticePlan(NamedTuple):
     """The result of a comparison of a node with its notice."""
 
     #: Strategic merge patch of the node and its status; None: nothing to write.
@@ -118,7 +118,7 @@ def plan_notice(
         return NoticePlan(other_writer=owner)
     held = set(filter(None, known.get(TYPES_HELD, "").split(",")))
     before = {str(one.get("type")): one for one in _conditions(node)}
-    wanted = {} if notice is None else _wanted(notice, types, node)
+    wanted = {} if notice is None else _true_conditions(notice, types, node)
     foreign = tuple(sorted(wanted.keys() & before.keys() - held))
     for kind in foreign:
         del wanted[kind]
@@ -153,7 +153,7 @@ def is_expired(node: Mapping[str, Any], now_ms: int) -> bool:
     return WRITER in known and (until_ms is None or now_ms >= until_ms)
 
 
-def _wanted(
+def _true_conditions(
     notice: NodeNotice, types: Mapping[str, str], node: Mapping[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """Return the reason and message of each condition that is true.

@@ -32,15 +32,8 @@ from forewarn.metadata.routing import (
 from forewarn.metadata.snapshot import Answer, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
 from forewarn.protocol.versions import EVENTS_PATH
-from forewarn.replication.messages import (
-    PAAS_FACT,
-    ApprovalRequest,
-    Caller,
-    DocumentChange,
-    OutcomeRequest,
-    Publication,
-    RequestAnswer,
-)
+from forewarn.replication.messages import PAAS_FACT, Caller, DocumentChange, Publication
+from forewarn.replication.requests import ApprovalRequest, OutcomeRequest, RequestAnswer
 from forewarn.settings import MetadataSettings
 
 
@@ -83,14 +76,12 @@ FORWARDED_REFUSED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
 class Hold(NamedTuple):
-    """Hold the request until its view changes or its approval is decided."""
+    """Hold the request until its view changes, or until a time."""
 
     until_s: float
     """Deadline of the answer, on the clock of `now_s`."""
     then_respond: bool = False
     """Whether a fault delays the request until the deadline. Source: E-10."""
-    request: ApprovalRequest | OutcomeRequest | None = None
-    """Request for the control plane, which decides on the answer. Source: A-6, X-1."""
     enable: bool = False
     """Whether to enable the VM's group, which changes its view. Source: B-1."""
 
@@ -99,7 +90,8 @@ class Reset(NamedTuple):
     """Reset the connection."""
 
 
-Reaction: TypeAlias = Answer | Hold | Reset
+Reaction: TypeAlias = Answer | Hold | Reset | ApprovalRequest | OutcomeRequest
+"""An answer, a hold, a reset, or a request for the control plane, which decides on the answer."""
 
 
 class AddedEvents(Protocol):
@@ -305,10 +297,9 @@ class Responder:
             asked.view = self.snapshot.view(caller.view)
             return self.look_again(asked, now_s)
         if isinstance(action, ApproveEvents):
-            return self._approve(asked, caller, peer, now_s=now_s)
+            return self._approve(asked, caller, peer)
         if isinstance(action, ShowOutcome):
-            until_s = now_s + self.settings.approve_timeout_s
-            return Hold(until_s, request=OutcomeRequest(caller.vm, action.event_id))
+            return OutcomeRequest(caller.vm, action.event_id)
         if isinstance(action, DescribeInstance):
             return self._answer(asked, instance_response(caller, action))
         if isinstance(action, GiveToken):
@@ -333,10 +324,8 @@ class Responder:
             return NOT_FOUND
         return action.refusal or self.attest(caller, action.version, action.nonce)
 
-    def _approve(
-        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
-    ) -> Reaction:
-        """Forward the approval, and hold the answer until the approval is durable. Source: A-6."""
+    def _approve(self, asked: PendingRequest, caller: Caller, peer: Peer) -> Reaction:
+        """Forward the approval; its answer waits until the approval is durable. Source: A-6."""
         try:
             event_ids = read_approval(asked.body)
         except CallerError as error:
@@ -348,8 +337,7 @@ class Responder:
         identified = self.callers.find(peer, asked.request)
         assert identified.caller is caller
         known = known_by(identified, peer)  # the control plane repeats this check
-        request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
-        return Hold(now_s + self.settings.approve_timeout_s, request=request)
+        return ApprovalRequest(caller.vm, event_ids, peer.address, known)
 
     def _document(
         self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int

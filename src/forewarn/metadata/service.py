@@ -23,15 +23,8 @@ from forewarn.metadata.rate_limit import Bucket
 from forewarn.metadata.responder import KNOWN_BYTES_MAX, NOT_EMULATED, EmulatedAnswers, Responder
 from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol import timestamps
-from forewarn.replication.messages import (
-    DocumentChange,
-    EnableRequest,
-    PollReport,
-    Publication,
-    RequestAnswer,
-    Upstream,
-    VmPoll,
-)
+from forewarn.replication.messages import DocumentChange, PollReport, Publication, Upstream, VmPoll
+from forewarn.replication.requests import EnableRequest, RequestAnswer
 from forewarn.settings import MetadataSettings
 
 VIEWS_BY_ADDRESS_MAX = 65_536

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple, Protocol
 
-from forewarn.metadata.http.response import Response, head_of
+from forewarn.metadata.http.response import head
 from forewarn.protocol.documents import Document, render_document
 from forewarn.replication.messages import Publication
 
@@ -46,12 +46,12 @@ class Rendered:
         """Render body, ETag and the head of 200. Source: E-7."""
         self.body = render_document(document, version, iaas=iaas)
         self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
-        self.head = head_of(Response(body=self.body, headers=(("ETag", self.etag),)), server)
+        self.head = head(200, len(self.body), server=server, headers=(("ETag", self.etag),))
         self._server = server
 
     def head_unchanged(self) -> bytes:
         """Return the head of 304, for a caller that already has the document. Source: E-7."""
-        return head_of(Response(304, headers=(("ETag", self.etag),)), self._server)
+        return head(304, 0, server=self._server, headers=(("ETag", self.etag),))
 
 
 class CachedAnswer:

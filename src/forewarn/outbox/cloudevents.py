@@ -148,14 +148,14 @@ class EventMaker:
         number = recorded.entry.operation
         seq, rows = self._known.pop(number, (0, {}))
         if not rows or seq >= recorded.seq:
-            rows = self._replayed(number, recorded.seq)
+            rows = self._replay(number, recorded.seq)
         _apply(rows, recorded.entry.images)
         self._known[number] = recorded.seq, rows
         if len(self._known) > CACHED_OPERATIONS_MAX:
             self._known.popitem(last=False)
         return rows
 
-    def _replayed(self, number: int, before: int) -> _Rows:
+    def _replay(self, number: int, before: int) -> _Rows:
         """Return the records of an operation before an entry, from history."""
         rows: _Rows = {}
         operation = self._store.operation(number)

@@ -38,7 +38,9 @@ class DeclaredEvents:
         maintenance = self._store.maintenances.get(number) if number else None
         if maintenance is None or maintenance.declaration is None:
             return None
-        records = list(_records_of(entry))
+        records = [each for each in _records_of(entry) if owner in {"", each.owner}]
+        if owner and not records and entry.action not in OF_ALL_OWNERS:
+            return None
         hosts: dict[str, list[str]] = {each: [] for each in maintenance.hosts}
         if owner:
             vms = [
@@ -49,8 +51,7 @@ class DeclaredEvents:
             hosts = {}
             for host, vm in vms:
                 hosts.setdefault(host, []).append(vm)
-            records = [each for each in records if each.owner == owner]
-            if not records and not (hosts and entry.action in OF_ALL_OWNERS):
+            if not records and not hosts:
                 return None
         form = _maintenance_form(maintenance, _declaration_of(entry) or maintenance.declaration)
         form["hosts"] = sorted(hosts)

@@ -115,15 +115,15 @@ class Delivery:
                 self.stopped = True
                 return
             except ForewarnError as error:
-                self._failed(str(error))
+                self._note_failure(str(error))
             except Exception as error:
                 log.exception("delivery to %s failed because of a bug", self.destination.name)
-                self._failed(f"delivery failed because of a bug: {error!r}")
+                self._note_failure(f"delivery failed because of a bug: {error!r}")
             finally:
                 with contextlib.suppress(Exception):
                     await self.destination.sink.close()
             pause_s = PAUSE_S_MIN if self.cursor > before else min(pause_s * 2, PAUSE_S_MAX)
-            await _waited(self.hurry, pause_s)
+            await _wait_for(self.hurry, pause_s)
 
     def skip(self, sequence: int) -> None:
         """Skip all entries up to `sequence`, at an operator's request."""
@@ -141,8 +141,8 @@ class Delivery:
             if page:
                 await self._deliver_page(page, maker, after)
             else:
-                self._recovered()
-                await _waited(self.news, LOOK_S)
+                self._note_success()
+                await _wait_for(self.news, LOOK_S)
 
     async def _deliver_head(self, maker: EventMaker) -> None:
         """Send a new head of the audit, at most once a minute."""
@@ -166,7 +166,7 @@ class Delivery:
             if self.cursor != after:
                 return  # an operator has skipped some entries of the page
             await self.destination.sink.send([event for _, event in chunk])
-            self._recovered()
+            self._note_success()
             self.sent += len(chunk)
             if self.cursor == after:
                 after = self.cursor = chunk[-1][0]
@@ -196,7 +196,7 @@ class Delivery:
         ]
         return events
 
-    def _failed(self, problem: str) -> None:
+    def _note_failure(self, problem: str) -> None:
         self.failures += 1
         if problem != self.error:
             self.error = problem
@@ -209,7 +209,7 @@ class Delivery:
             text, facts = "delivery to %s has failed for an hour: %s", {"action": "outbox.dead"}
             log.error(text, self.destination.name, problem, extra=facts)
 
-    def _recovered(self) -> None:
+    def _note_success(self) -> None:
         if self.failing_since_ms:
             name = self.destination.name
             log.info("delivery to %s succeeds again", name, extra={"action": "outbox.recovered"})
@@ -225,7 +225,7 @@ def _chunks(
         yield events[start : start + size]
 
 
-async def _waited(event: asyncio.Event, timeout_s: float) -> None:
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
     """Wait until an event is set, for at most `timeout_s`; then clear the event."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):

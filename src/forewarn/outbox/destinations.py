@@ -9,7 +9,12 @@ import importlib.util
 from collections.abc import Iterable, Mapping
 
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.extensions import Extension, ExtensionGroup, ExtensionUnusable
+from forewarn.extensions import (
+    Extension,
+    ExtensionGroup,
+    ExtensionMissing,
+    ExtensionUnusable,
+)
 from forewarn.outbox.delivery import Destination
 from forewarn.outbox.sink import AbsentSink, DestinationOptions, Sink, SinkKind
 from forewarn.validation.fields import ValidationFailed
@@ -24,13 +29,8 @@ SINKS = ExtensionGroup(
         "webhook": "forewarn.outbox.webhook_sink:WEBHOOK",
         "event-grid": "forewarn.outbox.webhook_sink:EVENT_GRID",
     },
+    dict.fromkeys(("nats", "kafka", "apprise"), "forewarn-sinks"),
 )
-#: Kinds of Forewarn's other packages -> the package, for an error that says what to install.
-GUESTS = {
-    "nats": "forewarn-sinks",
-    "kafka": "forewarn-sinks",
-    "apprise": "forewarn-sinks",
-}
 #: The members that every sink has.
 _MEMBERS = ("open", "send", "close", "batch_max")
 
@@ -72,18 +72,15 @@ def check_installed(destinations: Iterable[Destination]) -> None:
 def _destination(name: str, options: dict[str, object]) -> Destination:
     kind = options.get("kind")
     if not isinstance(kind, str) or not kind:
-        problem = f"must have a kind, one of {', '.join((*SINKS.built_in, *GUESTS))}"
+        problem = f"must have a kind, one of {', '.join((*SINKS.built_in, *SINKS.packages))}"
         raise DestinationInvalid(name=name, problem=problem)
-    extension = SINKS.find(kind)
     try:
-        if extension is None and kind in GUESTS:
-            package = f"pip install ./forewarn/packages/{GUESTS[kind]}, beside a clone"
-            return _absent(name, kind, f"needs the package {GUESTS[kind]}: {package}")
+        extension = SINKS.find(kind)
         if extension is None:
             problem = f"has the kind {kind!r}, which is neither built in nor installed"
             return _absent(name, kind, f"{problem} (known: {', '.join(SINKS.names())})")
-        return extension.use(lambda loaded: _created(name, options, extension, loaded))
-    except ExtensionUnusable as error:
+        return extension.use(lambda loaded: _create(name, options, extension, loaded))
+    except (ExtensionMissing, ExtensionUnusable) as error:
         return _absent(name, kind, f"cannot be used: {error.clause}")
     except ValidationFailed as error:
         problem = error.without(f"[outbox.{name}]")
@@ -96,7 +93,7 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
         raise DestinationInvalid(name=name, problem=str(error)) from error
 
 
-def _created(
+def _create(
     name: str, options: dict[str, object], extension: Extension, loaded: object
 ) -> Destination:
     """Return a destination of a kind."""

@@ -114,7 +114,7 @@ class Outbox:
         Raises:
             UnknownDestination: no destination has this name.
         """
-        delivery = self._named(name)
+        delivery = self._find(name)
         self._call(delivery.hurry.set)
 
     def validate(self, name: str, code: str) -> None:
@@ -124,7 +124,7 @@ class Outbox:
             UnknownDestination: no destination has this name.
             ValidationCodeWrong: the code differs from the code sent to the receiver.
         """
-        sink = self._named(name).destination.sink
+        sink = self._find(name).destination.sink
         if not (isinstance(sink, Confirming) and sink.confirm(code)):
             raise ValidationCodeWrong(name=name)
         self.retry(name)
@@ -135,11 +135,11 @@ class Outbox:
         Raises:
             UnknownDestination: no destination has this name.
         """
-        delivery = self._named(name)
+        delivery = self._find(name)
         last = min(sequence, self._store.history_seq)
         self._call(lambda: delivery.skip(last))
 
-    def _named(self, name: str) -> Delivery:
+    def _find(self, name: str) -> Delivery:
         delivery = self._deliveries.get(name)
         if delivery is None:
             raise UnknownDestination(name=name, known=", ".join(self._deliveries) or "none")

@@ -19,6 +19,9 @@ from forewarn.errors import clean_text
 from forewarn.http_client import ClientRequest, ClientResponse, exchange
 from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, CloudEvent, body_of
+from forewarn.outbox.cluster_events import API_VERSION, STATUSES, ClusterEvent, details_of
+from forewarn.outbox.cluster_events import GRID_TYPE as CLUSTER_GRID_TYPE
+from forewarn.outbox.cluster_events import RESOURCE_TYPE as CLUSTER_RESOURCE_TYPE
 from forewarn.outbox.sink import (
     CaFileOption,
     DeliveryFailed,
@@ -83,6 +86,12 @@ class EventGridOptions(HttpOptions):
         "URL at which the receiver reaches the operator API; adds a `validationUrl`.",
     ] = ""
     key_file: Annotated[str, Text(4096), "File with the key of an Event Grid topic."] = ""
+    cluster: Annotated[
+        str,
+        Text(2048),
+        "Resource Manager's id of the managed cluster whose nodes the hosts are; declared"
+        " maintenances are then sent as its events.",
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +161,15 @@ class WebhookSink:
 class EventGridSink:
     """Posts Scheduled Events in Event Grid's schema, like Azure Resource Notifications.
 
-    The sink sends only transitions of events, because the schema describes only these.
+    The sink sends only transitions of events, because the schema describes only these, and for a
+    managed cluster its declared maintenances.
     """
 
     def __init__(self, target: HttpTarget, options: EventGridOptions) -> None:
         self.batch_max = options.batch
         self._target = target
         #: Subscription and resource group in the resources' paths.
+        self._cluster = options.cluster
         self._topic = options.topic or f"/forewarn/{target.name}"
         base = options.callback.rstrip("/")
         #: URL at which the receiver may consent later; empty: the receiver must consent at once.
@@ -209,6 +220,8 @@ class EventGridSink:
 
     def _entries(self, event: CloudEvent) -> list[dict[str, object]]:
         data = event["data"]
+        if self._cluster and data.get("declaration") and data["action"] in STATUSES:
+            return [self._cluster_notification(event, data["declaration"])]
         operation, events = data.get("operation"), data.get("events", ())
         if not operation:
             return []
@@ -253,6 +266,32 @@ class EventGridSink:
             "apiVersion": notified["published"],
         }
         return event_form
+
+    def _cluster_notification(
+        self, event: CloudEvent, declaration: Mapping[str, Any]
+    ) -> dict[str, object]:
+        """Return the notification about a declared maintenance of the cluster. Source: Z-11."""
+        hosts, reason = len(declaration["hosts"]), declaration["reason"]
+        shown = ClusterEvent(
+            cluster=self._cluster,
+            maintenance=declaration["id"],
+            status=STATUSES[event["data"]["action"]],
+            details=details_of(declaration["cause"], hosts, reason),
+            scheduled=declaration["hand_back_deadline"],
+            updated=event["time"],
+        )
+        form = self._envelope(event["id"], CLUSTER_GRID_TYPE, shown.id, event["time"])
+        form["data"] = {
+            "resourceInfo": {
+                "id": shown.id,
+                "name": shown.name,
+                "type": CLUSTER_RESOURCE_TYPE,
+                "properties": shown.properties(),
+            },
+            "operationalInfo": {"resourceEventTime": event["time"]},
+            "apiVersion": API_VERSION,
+        }
+        return form
 
     def _envelope(self, event_id: str, kind: str, subject: str, time: str) -> dict[str, Any]:
         return {

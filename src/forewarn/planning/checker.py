@@ -59,7 +59,7 @@ class _Checker:
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
         #: Host -> earliest start of declared work.
-        self.hand_backs = {host: at_ms for host, at_ms, _ in plan.asked.hand_backs}
+        self.hand_backs = {each.host: each for each in plan.asked.hand_backs}
         #: Host -> number of its fault domain.
         self.zone: dict[str, int] = {}
         numbers: dict[tuple[str, int], int] = {}
@@ -85,7 +85,7 @@ class _Checker:
         #: What an emergency overrides, and the names of the rules that it waives. Source: T-6.
         self.emergency = plan.asked.exemption.emergency
         names = plan.asked.exemption.waived if self.emergency else ()
-        self.waived = frozenset(each.value for each in names)
+        self.waived = frozenset(names)
         self.waves = self._entries_by_wave()
         self.works, self.limits = list(self._works()), self._limits()
 
@@ -117,6 +117,9 @@ class _Checker:
                 yield from self._times(entry)
             works = [work for work in self.works if work[2] > at]
             yield from self._together(number, entries, works)
+            key = self.plan.asked.failure_domain
+            if key and len({_values(self.hosts[each.host]).get(key) for each in entries}) > 1:
+                yield "failure-domain", f"wave {number} has hosts of two failure domains"
             if self.plan.asked.move_s:
                 yield from self._moved(entries, works)
             ends = max(entry.latest_end_ms for entry in entries)
@@ -161,7 +164,9 @@ class _Checker:
         soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
         if start < max(soonest):
             yield "earliest", f"{host} starts too early"
-        if start < self.hand_backs.get(host, 0):
+        waits = self.hand_backs.get(host)
+        chosen = waits and {start, entry.latest_start_ms} == {waits.at_ms}
+        if waits and not chosen and start < (waits.otherwise_ms or waits.at_ms):
             yield "hand-back", f"{host} starts before its owners hand it back"
         if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"

@@ -10,9 +10,11 @@ from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.plan import Asked, FleetState
 from forewarn.planning.policy import MaintenancePolicy, subject_text
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.budget import BUDGET
 from forewarn.rules.local_time import SPANS_DAYS_MAX, Span, group_word
-from forewarn.rules.window import FREEZE
+from forewarn.rules.other_waits import DEADLINE, HOST_FAILED, UNKNOWN_HOST
+from forewarn.rules.window import FREEZE, WINDOW, WINDOW_TOO_SHORT
 from forewarn.values import value
 
 #: How far ahead to search for openings, unless a deadline comes first.
@@ -32,6 +34,8 @@ class Calendar:
     hand_back_ms: int = 0
     hand_back: str = ""
     spans: tuple[Span, ...] = ()
+    #: The failure domain of the hosts, where the maintenance works on one at a time. Source: T-12.
+    failure_domain: str = ""
 
     @property
     def subject(self) -> str:
@@ -57,8 +61,11 @@ class Calendars:
             host: (at_ms, by) for host, at_ms, by in asked.postponed if at_ms > now_ms
         }
         self._hand_backs = {
-            host: (at_ms, text) for host, at_ms, text in asked.hand_backs if at_ms > now_ms
+            each.host: (each.at_ms, each.subject)
+            for each in asked.hand_backs
+            if each.at_ms > now_ms
         }
+        self._domain = f"{asked.failure_domain}=" if asked.failure_domain else ""
         self._known: dict[object, Calendar] = {}
 
     @property
@@ -80,19 +87,29 @@ class Calendars:
         )
         calendar = self._known.get((place, times))
         if calendar is None:
-            calendar = self._known.setdefault(
-                (place, times), self._made(host.words | groups, times)
-            )
+            domain = failure_domain_of(host, self._domain)
+            calendar = self._made(host.words | groups, times, domain)
+            self._known[place, times] = calendar
         return calendar
 
-    def _made(self, words: frozenset[str], times: tuple[int, str, int, str]) -> Calendar:
+    def _made(
+        self, words: frozenset[str], times: tuple[int, str, int, str], domain: str
+    ) -> Calendar:
         windows = self._policy.windows_of(words)
         names = tuple(window.label for window in windows)
-        key = (windows, times)
+        key = (windows, times, domain)
         if key not in self._known:
             spans = self._policy.open_spans_of(words, self._span)
-            self._known[key] = Calendar(names, *times, spans)
+            self._known[key] = Calendar(names, *times, spans, domain)
         return self._known[key]
+
+
+def failure_domain_of(host: FleetHost, prefix: str) -> str:
+    """Return the failure domain of a host, such as `rack=r7` with the prefix `rack=`.
+
+    Empty: the prefix is, or the host has no such label.
+    """
+    return next((each for each in host.words if each.startswith(prefix)), "") if prefix else ""
 
 
 def split_eligible(
@@ -110,7 +127,7 @@ def split_eligible(
     for name in sorted(set(terms.asked.hosts).difference(terms.state.done)):
         host = index.number.get(name)
         if host is None:
-            blocked.append((name, Blocker(Code.UNKNOWN_HOST, name, terms.now_ms)))
+            blocked.append((name, Blocker(UNKNOWN_HOST, name, terms.now_ms)))
             continue
         calendar = calendars.of(host, index.groups_on[host])
         blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
@@ -130,10 +147,10 @@ def _blocker(
     for _, ends_ms, code, operation in occupied.until(host, groups):
         if not ends_ms:
             failed = operation == f"the failure of host {index.fleet.hosts[host].name}"
-            return Blocker(Code.HOST_FAILED if failed else code, operation, now_ms)
+            return Blocker(HOST_FAILED if failed else code, operation, now_ms)
     for subject, amount in occupied.amounts(host, groups):
         if amount > limits.limit[subject] - occupied.taken.get(subject, 0):
-            return Blocker(Code.BUDGET, subject_text(subject), now_ms)
+            return Blocker(BUDGET, subject_text(subject), now_ms)
     return None
 
 
@@ -143,10 +160,10 @@ def closed(calendar: Calendar, terms: PlanningTerms, length_ms: int) -> Blocker 
     if any(end - start >= length_ms for start, end in calendar.spans):
         return None
     if deadline_ms and deadline_ms - terms.now_ms < length_ms:
-        return Blocker(Code.DEADLINE, "the duration of its work", terms.now_ms)
+        return Blocker(DEADLINE, "the duration of its work", terms.now_ms)
     if deadline_ms and calendar.spans and calendar.spans[-1][1] >= deadline_ms:
-        return Blocker(Code.DEADLINE, calendar.subject, terms.now_ms)
-    code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW
+        return Blocker(DEADLINE, calendar.subject, terms.now_ms)
+    code = WINDOW_TOO_SHORT if calendar.spans else WINDOW
     return Blocker(code, calendar.subject, terms.now_ms)
 
 

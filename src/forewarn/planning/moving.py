@@ -23,7 +23,8 @@ from forewarn.planning.plan import VmMove
 from forewarn.planning.policy import subject_text
 from forewarn.planning.sites import Batch
 from forewarn.rules.blockers import Blocker, Code
-from forewarn.rules.capacity import NO_OTHER_HOST, UNSIZED, own_moves
+from forewarn.rules.budget import BUDGET
+from forewarn.rules.capacity import CAPACITY, NO_OTHER_HOST, UNSIZED, own_moves
 
 #: A wave is closed after this many successive hosts that do not fit; a wave of hosts whose VMs
 #: stay well placed even if it is empty.
@@ -236,12 +237,12 @@ class Mover:
         groups, vms = placement.groups_on(host), placement.vms[host]
         for subject, amount in self._occupied.amounts(host, groups, vms=vms):
             if amount > self._limits.limit[subject] - used.get(subject, 0):
-                return Blocker(Code.BUDGET, subject_text(subject), now_ms)
+                return Blocker(BUDGET, subject_text(subject), now_ms)
         sizes = placement.index.fleet.vm_sizes
         if not all(sizes[vm] for vm in placement.vms[host]):
-            return Blocker(Code.CAPACITY, UNSIZED, now_ms)
+            return Blocker(CAPACITY, UNSIZED, now_ms)
         hosts = ", ".join(placement.most_room(host)) or NO_OTHER_HOST
-        return Blocker(Code.CAPACITY, hosts, now_ms)
+        return Blocker(CAPACITY, hosts, now_ms)
 
 
 class _Wave:

@@ -12,8 +12,7 @@ from forewarn.planning.fleet import Index
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.plan import FleetState, Live
 from forewarn.planning.policy import Subject
-from forewarn.rules import OCCUPIED_UNTIL
-from forewarn.rules.policy import MaintenancePolicy
+from forewarn.rules import OCCUPIED_UNTIL, MaintenancePolicy
 from forewarn.rules.site import Earliest, OccupiedPlace, Site, SiteWork
 
 

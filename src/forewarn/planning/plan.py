@@ -11,7 +11,31 @@ from forewarn.planning.durations import DurationSample, LearnedDuration
 from forewarn.planning.policy import Budget, Subject
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.exempt import NONE, Exemption
+from forewarn.rules.hand_back import DEADLINE
 from forewarn.values import value
+
+
+@value
+class HandBack:
+    """When declared work may begin on a host. Times are ms since the epoch UTC."""
+
+    host: str
+    #: Its earliest start; 0: any time.
+    at_ms: int = 0
+    #: What that time is.
+    subject: str = ""
+    #: For a chosen start, the deadline from which on the work may begin if a plan cannot keep that
+    #: start: between the two, nobody chose to be disturbed. 0: the start is not chosen.
+    otherwise_ms: int = 0
+
+    def allows(self, start_ms: int) -> bool:
+        """Whether the work may begin at a time."""
+        chosen = start_ms == self.at_ms and bool(self.otherwise_ms)
+        return chosen or start_ms >= (self.otherwise_ms or self.at_ms)
+
+    def without_choice(self) -> HandBack:
+        """Return the same for a plan that cannot keep the chosen start."""
+        return HandBack(self.host, self.otherwise_ms, DEADLINE)
 
 
 @value
@@ -34,10 +58,12 @@ class Asked:
     canary_hosts: tuple[str, ...] = ()
     #: Granted postponements: (host, earliest start, requesting principal).
     postponed: tuple[tuple[str, int, str], ...] = ()
-    #: Hosts of declared work: (host, earliest start, what that time is). Source: T-3.
-    hand_backs: tuple[tuple[str, int, str], ...] = ()
+    #: When declared work may begin on hosts where it may not begin at any time. Source: T-3.
+    hand_backs: tuple[HandBack, ...] = ()
     #: Rules that the work need not keep. Source: T-6.
     exemption: Exemption = NONE
+    #: Key of the label whose values never share a wave; empty: none. Source: T-12.
+    failure_domain: str = ""
     #: The same seed gives the same plan.
     seed: int = 0
     #: Effort for fewer waves: hosts placed or exchanged after the first solution.

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from forewarn.planning.durations import LearnedDuration
 from forewarn.planning.plan import Wave, WaveBound
 from forewarn.planning.policy import Scope, Subject
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, code_of
+from forewarn.rules.hand_back import HAND_BACK
+from forewarn.rules.other_waits import EARLIEST_START
 from forewarn.values import value
 
 
@@ -39,7 +41,7 @@ class PlanBody:
 
 #: Codes that the release before cannot read, as that release knows them; an earliest start of a
 #: maintenance has no subject. Source: H-8.
-_FIRST_CODES = {Code.HAND_BACK: Code.EARLIEST_START}
+_FIRST_CODES = {HAND_BACK: EARLIEST_START}
 
 #: Placeholder before a first plan.
 NO_PLAN = PlanBody((), {}, (), WaveBound(0, ""), {})
@@ -103,7 +105,7 @@ def _blocker_list(blocker: Blocker) -> list[object]:
 
 
 def _blocker(word: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
-    code = Code(word)
-    if code is Code.EARLIEST_START and subject:
-        code = Code.HAND_BACK
+    code = code_of(word)
+    if code is EARLIEST_START and subject:
+        code = HAND_BACK
     return Blocker(code, subject, since_ms, clears_ms)

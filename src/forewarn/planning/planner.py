@@ -17,10 +17,15 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.prng import Prng
 from forewarn.planning.sites import Batch
 from forewarn.planning.timing import Timetable
-from forewarn.rules.blockers import Blocker, Code
-from forewarn.rules.exempt import Waiver, policy_for
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.budget import BUDGET
+from forewarn.rules.exempt import policy_for
+from forewarn.rules.fault_domain import FAULT_DOMAIN
+from forewarn.rules.previous_wave import PREVIOUS_WAVE
 from forewarn.values import replace
 
+#: Plans made again at most to see which chosen starts can be kept; the last one keeps none.
+_CHOICE_TRIES = 4
 #: Hosts examined per canary host to find hosts that may share a wave.
 _CANARY_CANDIDATES = 50
 
@@ -32,11 +37,42 @@ def plan(
 
     Hosts of the plan in force stay together in their waves if possible.
 
+    A host whose chosen start cannot be kept waits for its hand-back deadline. Source: T-2, T-3.
+
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
+    kept, planned = asked, _planned(fleet, state, policy, now_ms=now_ms, asked=asked)
+    for tries_left in reversed(range(_CHOICE_TRIES)):
+        displaced = _displaced(planned)
+        if not displaced:
+            break
+        hand_backs = (
+            each.without_choice()
+            if each.otherwise_ms and (each.host in displaced or not tries_left)
+            else each
+            for each in kept.hand_backs
+        )
+        kept = replace(kept, hand_backs=tuple(hand_backs))
+        planned = _planned(fleet, state, policy, now_ms=now_ms, asked=kept)
+    return replace(planned, asked=asked)
+
+
+def _displaced(planned: Plan) -> set[str]:
+    """Return the hosts that a plan has neither at their chosen start nor after their deadline."""
+    chosen = {each.host: each for each in planned.asked.hand_backs if each.otherwise_ms}
+    return {
+        entry.host
+        for entry in (planned.entries if chosen else ())
+        if entry.host in chosen and not chosen[entry.host].allows(entry.latest_start_ms)
+    }
+
+
+def _planned(
+    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, asked: Asked
+) -> Plan:
     # The notice of a plan has the time to announce its waves, too.
     binding = replace(policy_for(policy, asked.exemption), notice_s=policy.notice_s)
-    index = Index(fleet, keeps_domains=not asked.exemption.waives(Waiver.FAULT_DOMAIN))
+    index = Index(fleet, keeps_domains=not asked.exemption.waives(FAULT_DOMAIN))
     return _Planning(index, PlanningTerms(state, binding, asked=asked, now_ms=now_ms)).plan()
 
 
@@ -45,7 +81,7 @@ class _Planning:
 
     def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
-        waived = terms.asked.exemption.waives(Waiver.BUDGETS)
+        waived = terms.asked.exemption.waives(BUDGET)
         asked_budgets = () if waived else terms.asked.budgets
         self._limits = BudgetLimits(index, (*terms.policy.budgets, *asked_budgets))
         self._occupied = Occupied(index, self._limits, live_work(terms.state))
@@ -93,7 +129,7 @@ class _Planning:
         """Return the waves, canaries first, and the hosts whose VMs fit nowhere."""
         canaries = self._canaries(hosts)
         if canaries is None:
-            waits = Blocker(Code.PREVIOUS_WAVE, "the canary wave", self._terms.now_ms)
+            waits = Blocker(PREVIOUS_WAVE, "the canary wave", self._terms.now_ms)
             names = self._index.fleet.hosts
             return [], [(names[host].name, waits) for _, each in hosts for host in each]
         parts = [

@@ -18,8 +18,11 @@ from forewarn.planning.plan import PlanEntry, Wave
 from forewarn.planning.policy import Subject, subject_text
 from forewarn.planning.sites import Batch, WaveSite
 from forewarn.rules import PLANNED, depends_on_waves
-from forewarn.rules.blockers import MEANINGS, Blocker, Code
+from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.budget import BUDGET
+from forewarn.rules.other_waits import DEADLINE
 from forewarn.rules.site import OwnerDisturbance, Phase
+from forewarn.rules.window import WINDOW
 
 
 class Timetable:
@@ -138,7 +141,7 @@ class Timetable:
 
     def _too_late(self, waits: Blocker) -> Blocker:
         """Return the blocker of hosts that wait too long."""
-        code = Code.DEADLINE if self._terms.asked.deadline_ms else Code.WINDOW
+        code = DEADLINE if self._terms.asked.deadline_ms else WINDOW
         return Blocker(code, waits.subject or waits.code.value, waits.since_ms)
 
     def _add_late(self, batch: Batch, blocker: Blocker) -> None:
@@ -204,14 +207,14 @@ class Timetable:
         if opening is not None:
             opens_ms, start_ms = opening
             # Without live work that may end early, the wave might fit into an earlier opening.
-            firm_ms = max(each[0] for each in reasons if not MEANINGS[each[1]].clears_early)
+            firm_ms = max(each[0] for each in reasons if not each[1].meaning.clears_early)
             if start_ms > first_ms and self._opening(batch, firm_ms) == opening:
-                code, subject = Code.WINDOW, batch.calendar.subject
+                code, subject = WINDOW, batch.calendar.subject
             earliest_ms = max(start_ms - notice_ms, opens_ms, *(each[0] for each in started))
             return earliest_ms, start_ms, Blocker(code, subject, self._terms.now_ms, start_ms)
         if not batch.calendar.windows and not self._terms.policy.freezes:
             return 0, 0, Blocker(code, subject or "its notice", self._terms.now_ms)
-        return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
+        return 0, 0, Blocker(WINDOW, batch.calendar.subject, self._terms.now_ms)
 
     def _opening(self, batch: Batch, first_ms: int) -> tuple[int, int] | None:
         """Return when the first long enough opening begins, and the start in it; None: no opening.
@@ -254,7 +257,7 @@ class Timetable:
                 break
             later = next((each for each in self._occupied.ends() if each > ends_ms), ends_ms)
             subject = min(over, key=lambda each: (each[0].value, each[1]))
-            reasons.append((later, Code.BUDGET, subject_text(subject)))
+            reasons.append((later, BUDGET, subject_text(subject)))
         return reasons
 
 

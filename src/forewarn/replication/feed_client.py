@@ -32,8 +32,6 @@ from forewarn.replication.messages import (
     FeedUnreadable,
     NodePart,
     PollReport,
-    Request,
-    RequestAnswer,
     VmPoll,
     encoded,
     read_answer,
@@ -42,6 +40,7 @@ from forewarn.replication.messages import (
 from forewarn.replication.node_failures import NodeFailures
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.pace import CLOCK, INSTANCE, PACE, SEQUENCE, FeedPace, read_pace
+from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.scopes import digest_of
 from forewarn.values import value
 

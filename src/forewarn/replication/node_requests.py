@@ -10,14 +10,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    OutcomeRequest,
-    PollReport,
-    Request,
-    RequestAnswer,
-    Upstream,
-)
+from forewarn.replication.messages import PollReport, Upstream
+from forewarn.replication.requests import ApprovalRequest, OutcomeRequest, Request, RequestAnswer
 from forewarn.replication.scopes import ScopedFeed, Scopes
 
 

@@ -27,14 +27,13 @@ from forewarn.replication.messages import (
     NodeTroubles,
     PollReport,
     RelayReport,
-    Request,
-    RequestAnswer,
     Upstream,
 )
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.nodes import PART_COST, SILENT_S_MAX, NodeTable
 from forewarn.replication.pace import FeedPace, pace_for
+from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.scopes import ScopedFeed, Scopes
 from forewarn.replication.worker_streams import HEARTBEAT_S, SILENT_BEATS, WorkerStreams
 

@@ -14,16 +14,9 @@ import logging
 from forewarn.errors import ForewarnError
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.replication.feed_client import FeedClient
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    FeedUnreadable,
-    PollReport,
-    Request,
-    RequestAnswer,
-    encoded,
-    read_spooled,
-)
+from forewarn.replication.messages import FeedUnreadable, PollReport, encoded, read_spooled
 from forewarn.replication.node_files import NodeFiles
+from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
 
 FILE = "approvals"
 """Name of the file in the node's directory."""

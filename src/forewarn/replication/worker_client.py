@@ -21,8 +21,6 @@ from forewarn.replication.messages import (
     Ping,
     PollReport,
     Publication,
-    Request,
-    RequestAnswer,
     Shown,
     WorkerReport,
     WorkerRequest,
@@ -31,6 +29,7 @@ from forewarn.replication.messages import (
 )
 from forewarn.replication.node_failures import NodeFailures
 from forewarn.replication.nodes import SILENT_S_MAX
+from forewarn.replication.requests import Request, RequestAnswer
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Maximum length of a line: a part of a change, or a document with ten thousand events."""

@@ -26,8 +26,6 @@ from forewarn.replication.messages import (
     Ping,
     PollReport,
     Publication,
-    Request,
-    RequestAnswer,
     Shown,
     Upstream,
     WorkerReport,
@@ -37,6 +35,7 @@ from forewarn.replication.messages import (
     read_from_worker,
 )
 from forewarn.replication.nodes import NodeTable
+from forewarn.replication.requests import Request, RequestAnswer
 
 LINE_BYTES_MAX = 1024 * 1024
 """Maximum length of a worker's line; polls of a thousand groups with long names take 300 kB."""

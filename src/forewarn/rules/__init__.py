@@ -27,10 +27,46 @@ from forewarn.rules import (
     window,
 )
 from forewarn.rules.blockers import Blocker
-from forewarn.rules.policy import MaintenancePolicy
+from forewarn.rules.budget import BudgetMembers
+from forewarn.rules.hand_back import HandBackMembers
+from forewarn.rules.notice import NoticeMembers
+from forewarn.rules.other_members import OtherMembers
+from forewarn.rules.owner_rest import OwnerRestMembers
+from forewarn.rules.pause import PauseMembers
+from forewarn.rules.postponement import PostponementMembers
 from forewarn.rules.site import Earliest, Site
+from forewarn.rules.window import WindowMembers
+from forewarn.values import value
 
-#: The rules with codes; importing a rule describes them.
+
+@value
+class MaintenancePolicy(
+    OtherMembers,
+    HandBackMembers,
+    PostponementMembers,
+    NoticeMembers,
+    OwnerRestMembers,
+    PauseMembers,
+    WindowMembers,
+    BudgetMembers,
+):
+    """The operator's rules for plans, in addition to the guarantees that always apply.
+
+    Source: F-3, F-7, G-4. Members come from the last base class to the first.
+    """
+
+    @property
+    def counts_ended_s(self) -> int:
+        """How long ended work counts, for an owner's rest or for a confirmation, in seconds."""
+        return max(self.owner_rest_s, self.confirm_period_s)
+
+    @property
+    def spaces_waves(self) -> bool:
+        """Whether time must pass between the waves of a maintenance."""
+        return bool(self.pause_s or self.owner_rest_s)
+
+
+#: The rules with codes; importing a rule makes its codes.
 RULES = (
     notice,
     previous_wave,

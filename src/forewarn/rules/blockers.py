@@ -1,48 +1,16 @@
 """Blockers: the reasons why work waits, each with a code and a sentence.
 
-Source: F-4. `why`, the API, the page and the log show these values. The module of a rule describes
-its codes; `other_waits.py` describes the codes of no rule.
+Source: F-4. `why`, the API, the page and the log show these values. The module of a rule has its
+codes; `other_waits.py` has the codes of no rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from forewarn.rules.subjects import Scope, Subject
 from forewarn.values import Word, value
-
-
-class Code(Word):
-    """The kind of a blocker; stable, documented, never reused."""
-
-    UNKNOWN_HOST = "unknown-host"
-    HOST_FAILED = "host-failed"
-    HOST_BUSY = "host-busy"
-    VM_BUSY = "vm-busy"
-    FAULT_DOMAIN = "fault-domain"
-    ARRIVALS = "arrivals"
-    BUDGET = "budget"
-    CAPACITY = "capacity"
-    OWN_MOVES = "own-moves"
-    WINDOW = "window"
-    WINDOW_TOO_SHORT = "window-too-short"
-    DEADLINE = "deadline"
-    OWNER_REST = "owner-rest"
-    PREVIOUS_WAVE = "previous-wave"
-    PAUSE = "pause"
-    NOTICE = "notice"
-    POSTPONED = "postponed"
-    HAND_BACK = "hand-back"
-    EARLIEST_START = "earliest-start"
-    APPROVAL = "approval"
-    COUPLED = "coupled"
-    TIME = "time"
-    DRIVER = "driver"
-    OPERATOR = "operator"
-    PLANNING = "planning"
-    GATE = "gate"
-    UNSEEN = "unseen"
 
 
 class Judge(Word):
@@ -89,21 +57,50 @@ class Meaning:
     never_clears: bool = False
     #: Whether a draft with such a host cannot start.
     prevents_start: bool = False
+    #: The word by which the request of an emergency waives the rule; empty: it cannot. Source: T-6.
+    waiver: str = ""
 
 
-#: Code -> its meaning, in the order of the rules.
-MEANINGS: dict[Code, Meaning] = {}
+#: Word -> code, in the order in which the rules are imported.
+_CODES: dict[str, Code] = {}
 
 
-def describe(code: Code, meaning: Meaning) -> None:
-    """Give a code its meaning, once."""
-    assert code not in MEANINGS, f"{code} is described twice"
-    MEANINGS[code] = meaning
+class Code:
+    """The kind of a blocker; stable, documented, never reused. A rule's module has its codes."""
+
+    __slots__ = ("meaning", "value")
+
+    def __init__(self, value: str, meaning: Meaning) -> None:
+        """Make the only code of a word."""
+        assert value not in _CODES, f"two rules have the code {value}"
+        self.value, self.meaning = value, meaning
+        _CODES[value] = self
+
+    def __reduce__(self) -> tuple[Callable[[str], Code], tuple[str]]:
+        """Find the code again in another process, because codes are compared by identity."""
+        return code_of, (self.value,)
+
+    def __repr__(self) -> str:
+        """Return a text that stays the same: ids of plans are digests of it."""
+        return f"<Code.{self.value.upper().replace('-', '_')}: {self.value!r}>"
 
 
-def judges_of(code: Code) -> frozenset[Judge]:
-    """Return the parts that judge the rule of a code; empty: none judges it."""
-    return MEANINGS[code].judges
+def code_of(word: str) -> Code:
+    """Return the code of a word; raises ValueError if there is none."""
+    code = _CODES.get(word)
+    if code is None:
+        raise ValueError(f"{word!r} is not the code of a blocker")
+    return code
+
+
+def every_code() -> list[Code]:
+    """Return all codes, by their words."""
+    return [_CODES[word] for word in sorted(_CODES)]
+
+
+def every_waiver() -> list[str]:
+    """Return the words by which the request of an emergency waives rules. Source: T-6."""
+    return [each.meaning.waiver for each in every_code() if each.meaning.waiver]
 
 
 @value
@@ -133,7 +130,7 @@ class Blocker:
         """Return the sentence about a host, or about a wave by its number."""
         if self.text:
             return self.text
-        meaning = MEANINGS[self.code]
+        meaning = self.code.meaning
         template = meaning.sentence_of.get(self.subject, meaning.sentence)
         subject = with_article(self.subject)
         return template.format(who=f"{kind} {name}", name=name, subject=subject)

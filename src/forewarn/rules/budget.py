@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import field
 
-from forewarn.rules.blockers import EVERYWHERE, Code, Meaning, describe
+from forewarn.rules.blockers import EVERYWHERE, Code, Meaning
 from forewarn.rules.members import (
     ChoiceKind,
     GivenMembers,
     ListKind,
+    Overridden,
     PolicyInvalid,
     PolicyMember,
     ShareKind,
@@ -27,8 +28,8 @@ from forewarn.values import value
 #: Maximum number of budgets of a policy.
 BUDGETS_MAX = 1000
 
-describe(
-    Code.BUDGET,
+BUDGET = Code(
+    "budget",
     Meaning(
         "the budget of {subject} has no room for {who}",
         "A budget, or `[lifecycle] max_operations`, leaves no room.",
@@ -36,6 +37,7 @@ describe(
         EVERYWHERE,
         clears_early=True,
         ends_with_wave=True,
+        waiver="budgets",
     ),
 )
 
@@ -100,7 +102,7 @@ def _written(budget: Budget) -> dict[str, object]:
 
 
 #: A budget in the policy file, and of one maintenance.
-BUDGET = TableKind(
+BUDGET_TABLE = TableKind(
     "BudgetForm",
     "A budget: the maximum number of hosts or VMs disturbed at once. The strictest budget applies.",
     (
@@ -138,11 +140,12 @@ class BudgetMembers:
         default=(),
         metadata=member(
             "budgets",
-            ListKind(BUDGET, BUDGETS_MAX),
+            ListKind(BUDGET_TABLE, BUDGETS_MAX),
             "Budgets: maximum numbers of hosts or VMs disturbed at once.",
             stored=Stored(
                 lambda budgets: {"budgets": _rows(budgets)},
                 lambda form: _budgets(form["budgets"]),
             ),
+            emergency=Overridden((), BUDGET),
         ),
     )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from forewarn.rules.blockers import (
-    EVERYWHERE,
-    Blocker,
-    Code,
-    Judge,
-    Meaning,
-    describe,
-    with_article,
-)
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Judge, Meaning, with_article
+from forewarn.rules.budget import BUDGET
 
 #: Subjects of the blocker `capacity` that are not hosts.
 UNSIZED, NO_OTHER_HOST = "a VM with an unknown memory size", "no other host"
-describe(
-    Code.CAPACITY,
+CAPACITY = Code(
+    "capacity",
     Meaning(
         "the VMs of {who} fit nowhere; most room is left on {subject}",
         "No host has room for the VMs that must leave, or their memory is unknown.",
@@ -27,8 +20,8 @@ describe(
         },
     ),
 )
-describe(
-    Code.OWN_MOVES,
+OWN_MOVES = Code(
+    "own-moves",
     Meaning(
         "other moves of the plan keep {who} from being done: {subject}",
         "The host could be done first, but not after the plan's other moves, in any order tried.",
@@ -42,9 +35,9 @@ describe(
 def own_moves(blocker: Blocker) -> Blocker:
     """Return the blocker of a host that only moves of its own plan keep from being done."""
     subject = blocker.subject
-    if blocker.code is Code.BUDGET:
+    if blocker.code is BUDGET:
         subject = f"the budget of {with_article(subject)}"
-    elif blocker.code is Code.CAPACITY:
+    elif blocker.code is CAPACITY:
         room = f"most room is left on {subject}"
         subject = f"{subject} has room" if subject == NO_OTHER_HOST else room
-    return Blocker(Code.OWN_MOVES, subject, blocker.since_ms)
+    return Blocker(OWN_MOVES, subject, blocker.since_ms)

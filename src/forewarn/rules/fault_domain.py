@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning, describe
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning
 from forewarn.rules.site import Earliest, Phase, Site
 
-describe(
-    Code.FAULT_DOMAIN,
+FAULT_DOMAIN = Code(
+    "fault-domain",
     Meaning(
         "{subject} disturbs a group of {who} in another fault domain",
         "A group on the host is disturbed in another fault domain.",
@@ -16,6 +16,7 @@ describe(
         EVERYWHERE,
         clears_early=True,
         ends_with_wave=True,
+        waiver="fault-domain",
     ),
 )
 
@@ -23,12 +24,10 @@ describe(
 def blockers(_: object, site: Site) -> Iterator[Blocker]:
     """Keep routine work to one fault domain of a group at a time. Source: G-1."""
     for each in site.work_elsewhere():
-        yield Blocker(
-            Code.FAULT_DOMAIN, each.operation, site.since_ms, text=each.text, wakes=each.wakes
-        )
+        yield Blocker(FAULT_DOMAIN, each.operation, site.since_ms, text=each.text, wakes=each.wakes)
 
 
 def earliest(_: object, site: Site) -> Iterator[Earliest]:
     """Yield the latest end of each piece of work; 0: unknown."""
     for each in site.work_elsewhere():
-        yield Phase.ANNOUNCE, each.ends_ms, Code.FAULT_DOMAIN, each.operation
+        yield Phase.ANNOUNCE, each.ends_ms, FAULT_DOMAIN, each.operation

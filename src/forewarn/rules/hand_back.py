@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning, describe
+from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning
 from forewarn.rules.members import FlagKind, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 from forewarn.values import Word
 
-describe(
-    Code.HAND_BACK,
+#: What declared work waits for while an owner on the host has not chosen.
+DEADLINE = "the hand-back deadline"
+#: The same, if a deferral was granted.
+DEFERRED = "the deferred hand-back deadline"
+#: What it waits for once all have chosen the same start.
+CHOSEN = "the time that its owners have chosen"
+
+HAND_BACK = Code(
+    "hand-back",
     Meaning(
         "{who} waits for {subject}",
         "The work was declared: until the hand-back deadline, owners choose its time.",
@@ -103,9 +110,9 @@ class HandBackMembers:
 def blockers(_: HandBackMembers, site: Site) -> Iterator[Blocker]:
     """Yield a blocker if the host may not be worked on at its planned start."""
     if site.hand_back_ms > site.start_ms:
-        yield Blocker(Code.HAND_BACK, site.hand_back, site.since_ms, site.hand_back_ms)
+        yield Blocker(HAND_BACK, site.hand_back, site.since_ms, site.hand_back_ms)
 
 
 def earliest(_: HandBackMembers, site: Site) -> Iterator[Earliest]:
     """Yield the hand-back deadline, or the time that every owner has chosen."""
-    yield Phase.START, site.hand_back_ms, Code.HAND_BACK, site.hand_back
+    yield Phase.START, site.hand_back_ms, HAND_BACK, site.hand_back

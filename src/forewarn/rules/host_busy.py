@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Judge, Meaning, describe
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Judge, Meaning
 from forewarn.rules.site import Earliest, OccupiedPlace, Phase, Site
 
-describe(
-    Code.HOST_BUSY,
+HOST_BUSY = Code(
+    "host-busy",
     Meaning(
         "{who} waits for {subject} to end",
         "Other work is announced or runs on the host.",
@@ -21,8 +21,8 @@ describe(
         ends_with_wave=True,
     ),
 )
-describe(
-    Code.VM_BUSY,
+VM_BUSY = Code(
+    "vm-busy",
     Meaning(
         "{name} waits for {subject} to end",
         "Other work runs on the VM.",
@@ -30,8 +30,8 @@ describe(
         frozenset({Judge.START}),
     ),
 )
-describe(
-    Code.ARRIVALS,
+ARRIVALS = Code(
+    "arrivals",
     Meaning(
         "VMs are about to arrive on {who} with {subject}",
         "Work moves VMs to the host.",
@@ -42,9 +42,9 @@ describe(
     ),
 )
 _CODES = {
-    OccupiedPlace.HOST: Code.HOST_BUSY,
-    OccupiedPlace.VM: Code.VM_BUSY,
-    OccupiedPlace.DESTINATION: Code.ARRIVALS,
+    OccupiedPlace.HOST: HOST_BUSY,
+    OccupiedPlace.VM: VM_BUSY,
+    OccupiedPlace.DESTINATION: ARRIVALS,
 }
 
 

@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from forewarn.errors import CallerError
+from forewarn.rules.blockers import Code
 from forewarn.values import value
 
 _C = TypeVar("_C")
@@ -155,6 +156,16 @@ class Stored:
 
 
 @value
+class Overridden:
+    """How an emergency overrides a member of the policy. Source: T-6."""
+
+    #: The value that binds the emergency.
+    value: object
+    #: The code of a rule that the emergency keeps unless its request waives the rule.
+    waived: Code | None = None
+
+
+@value
 class PolicyMember:
     """A member of a policy file, or of a table in it."""
 
@@ -163,13 +174,20 @@ class PolicyMember:
     meaning: str
     required: bool = False
     stored: Stored | None = None
+    #: None: the member binds emergencies, too.
+    emergency: Overridden | None = None
 
 
 def member(
-    name: str, kind: Kind, meaning: str, *, stored: Stored | None = None
+    name: str,
+    kind: Kind,
+    meaning: str,
+    *,
+    stored: Stored | None = None,
+    emergency: Overridden | None = None,
 ) -> dict[str, PolicyMember]:
     """Return the metadata of a field that is a member of the policy file."""
-    return {"member": PolicyMember(name, kind, meaning, stored=stored)}
+    return {"member": PolicyMember(name, kind, meaning, stored=stored, emergency=emergency)}
 
 
 def members_of(policy: type[object] | object) -> list[tuple[str, PolicyMember]]:

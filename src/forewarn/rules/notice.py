@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning, describe
-from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning
+from forewarn.rules.members import Overridden, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 
-describe(
-    Code.NOTICE,
+NOTICE = Code(
+    "notice",
     Meaning(
         "the VMs of {who} must get their notice first",
         "The VMs' notice period is not over.",
         "The notice is over.",
         UNTIL_START,
         ends_with_wave=True,
+        waiver="notice",
     ),
 )
 
@@ -31,7 +32,10 @@ class NoticeMembers:
     notice_s: int = field(
         default=900,
         metadata=member(
-            "notice", SecondsKind(), "Minimum notice of all impacts; an impact may require more."
+            "notice",
+            SecondsKind(),
+            "Minimum notice of all impacts; an impact may require more.",
+            emergency=Overridden(0, NOTICE),
         ),
     )
 
@@ -44,9 +48,9 @@ def blockers(policy: NoticeMembers, site: Site) -> Iterator[Blocker]:
     """Yield a blocker if an announcement now would give less notice than required."""
     owed_ms = policy.notice_owed_s(site.impact_notice_s) * 1000 + site.notice_margin_ms
     if site.now_ms + owed_ms > site.latest_start_ms:
-        yield Blocker(Code.NOTICE, f"wave {site.wave}", site.since_ms)
+        yield Blocker(NOTICE, f"wave {site.wave}", site.since_ms)
 
 
 def earliest(_: NoticeMembers, site: Site) -> Iterator[Earliest]:
     """Yield the present: the notice begins with the announcement."""
-    yield Phase.ANNOUNCE, site.now_ms, Code.NOTICE, ""
+    yield Phase.ANNOUNCE, site.now_ms, NOTICE, ""

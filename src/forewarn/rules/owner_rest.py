@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import field
 from operator import attrgetter
 
-from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning, describe
-from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning
+from forewarn.rules.members import Overridden, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 
 _END_MS = attrgetter("ended_ms")
-describe(
-    Code.OWNER_REST,
+OWNER_REST = Code(
+    "owner-rest",
     Meaning(
         "{who} has VMs of owner {subject}, who is disturbed or was disturbed recently",
         "An owner with VMs on the host is disturbed, or was within the last `owner_rest`.",
@@ -33,7 +33,10 @@ class OwnerRestMembers:
     owner_rest_s: int = field(
         default=0,
         metadata=member(
-            "owner_rest", SecondsKind(), "Minimum time between two disturbances of an owner."
+            "owner_rest",
+            SecondsKind(),
+            "Minimum time between two disturbances of an owner.",
+            emergency=Overridden(0),
         ),
     )
 
@@ -50,7 +53,7 @@ def blockers(policy: OwnerRestMembers, site: Site) -> Iterator[Blocker]:
         rests = each.disturbed or site.start_ms < until_ms
         if rests and each.owner not in site.owners_of_wave():
             clears_ms = 0 if each.disturbed else until_ms
-            yield Blocker(Code.OWNER_REST, each.owner, site.since_ms, clears_ms, wakes=each.wakes)
+            yield Blocker(OWNER_REST, each.owner, site.since_ms, clears_ms, wakes=each.wakes)
 
 
 def earliest(policy: OwnerRestMembers, site: Site) -> Iterator[Earliest]:
@@ -58,8 +61,8 @@ def earliest(policy: OwnerRestMembers, site: Site) -> Iterator[Earliest]:
     rest_ms = policy.owner_rest_s * 1000
     last = max(site.owners(), key=_END_MS, default=None) if rest_ms else None
     if last is not None:
-        yield Phase.ANNOUNCE, last.ended_ms, Code.OWNER_REST, last.owner
-        yield Phase.START, last.ended_ms + rest_ms, Code.OWNER_REST, last.owner
+        yield Phase.ANNOUNCE, last.ended_ms, OWNER_REST, last.owner
+        yield Phase.START, last.ended_ms + rest_ms, OWNER_REST, last.owner
 
 
 def depends_on_waves(policy: OwnerRestMembers) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import UNTIL_START, Code, Meaning, describe
-from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.blockers import UNTIL_START, Code, Meaning
+from forewarn.rules.members import Overridden, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 
-describe(
-    Code.PAUSE,
+PAUSE = Code(
+    "pause",
     Meaning(
         "{who} waits for the pause after {subject}",
         "The policy's pause after the last wave is not over.",
@@ -29,7 +29,12 @@ class PauseMembers:
     #: Least time between the end of a wave and the start of the next one.
     pause_s: int = field(
         default=0,
-        metadata=member("pause", SecondsKind(), "Minimum time between two waves (default: none)."),
+        metadata=member(
+            "pause",
+            SecondsKind(),
+            "Minimum time between two waves (default: none).",
+            emergency=Overridden(0),
+        ),
     )
 
 
@@ -37,6 +42,6 @@ def earliest(policy: PauseMembers, site: Site) -> Iterator[Earliest]:
     """Yield the end of the pause after the last wave of the plan, or of one that has begun."""
     if site.last_wave_ends_ms and policy.pause_s:
         resumed_ms = site.last_wave_ends_ms + policy.pause_s * 1000
-        yield Phase.START, resumed_ms, Code.PAUSE, site.last_wave
+        yield Phase.START, resumed_ms, PAUSE, site.last_wave
     elif site.paused_until_ms and not site.last_wave_ends_ms:
-        yield Phase.START, site.paused_until_ms, Code.PAUSE, site.last_wave
+        yield Phase.START, site.paused_until_ms, PAUSE, site.last_wave

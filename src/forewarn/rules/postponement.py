@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning, describe
-from forewarn.rules.members import SecondsKind, member, members
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning
+from forewarn.rules.members import Overridden, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 
-describe(
-    Code.POSTPONED,
+POSTPONED = Code(
+    "postponed",
     Meaning(
         "{who} is postponed at the request of {subject}",
         "The host was postponed on request.",
@@ -34,6 +34,7 @@ class PostponementMembers:
             "postponing",
             SecondsKind(),
             "Maximum delay of a host after its first planned start (default: none).",
+            emergency=Overridden(0),
         ),
     )
 
@@ -42,9 +43,9 @@ def blockers(_: PostponementMembers, site: Site) -> Iterator[Blocker]:
     """Yield a blocker if the host is postponed beyond its planned start."""
     until_ms = site.postponed_until_ms
     if until_ms > site.start_ms:
-        yield Blocker(Code.POSTPONED, site.postponed_by, site.since_ms, until_ms)
+        yield Blocker(POSTPONED, site.postponed_by, site.since_ms, until_ms)
 
 
 def earliest(_: PostponementMembers, site: Site) -> Iterator[Earliest]:
     """Yield the start that was granted."""
-    yield Phase.START, site.postponed_until_ms, Code.POSTPONED, site.postponed_by
+    yield Phase.START, site.postponed_until_ms, POSTPONED, site.postponed_by

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.rules.blockers import IN_PLANS, Code, Meaning, describe
+from forewarn.rules.blockers import IN_PLANS, Code, Meaning
 from forewarn.rules.site import Earliest, Phase, Site
 
-describe(
-    Code.PREVIOUS_WAVE,
+PREVIOUS_WAVE = Code(
+    "previous-wave",
     Meaning(
         "{who} waits for {subject} to end",
         "An earlier wave is not over.",
@@ -21,4 +21,4 @@ describe(
 def earliest(_: object, site: Site) -> Iterator[Earliest]:
     """Yield the end of the last wave."""
     if site.last_wave_ends_ms:
-        yield Phase.ANNOUNCE, site.last_wave_ends_ms, Code.PREVIOUS_WAVE, site.last_wave
+        yield Phase.ANNOUNCE, site.last_wave_ends_ms, PREVIOUS_WAVE, site.last_wave

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from forewarn.rules.blockers import NOT_AT_ADMISSION, Code, Meaning, describe
+from forewarn.rules.blockers import NOT_AT_ADMISSION, Code, Meaning
 from forewarn.rules.local_time import (
     WEEKDAYS,
     Span,
@@ -21,6 +21,7 @@ from forewarn.rules.members import (
     ListKind,
     MomentKind,
     NameKind,
+    Overridden,
     PolicyInvalid,
     PolicyMember,
     SelectorKind,
@@ -42,8 +43,8 @@ MONTH_DAYS_MAX, TAGS_MAX = 100, 50
 
 #: Subject of a blocker if only freezes close the time.
 FREEZE = "a freeze"
-describe(
-    Code.WINDOW,
+WINDOW = Code(
+    "window",
     Meaning(
         "{who} waits for {subject} to open",
         "No window is open for the host, its time zone is unknown here, or a freeze is active.",
@@ -54,8 +55,8 @@ describe(
         prevents_start=True,
     ),
 )
-describe(
-    Code.WINDOW_TOO_SHORT,
+WINDOW_TOO_SHORT = Code(
+    "window-too-short",
     Meaning(
         "{subject} never opens long enough for {who}",
         "No window of the host is ever long enough for the work.",
@@ -124,7 +125,7 @@ def _written_window(window: Window) -> dict[str, object]:
     }
 
 
-WINDOW = TableKind(
+WINDOW_TABLE = TableKind(
     "WindowForm",
     "A window: times in which work may run. If a host has windows, no work runs on it at other "
     "times.",
@@ -256,12 +257,13 @@ class WindowMembers:
         default=(),
         metadata=member(
             "windows",
-            ByNameKind(WINDOW, WINDOWS_MAX),
+            ByNameKind(WINDOW_TABLE, WINDOWS_MAX),
             "Windows by name: times in which work may run.",
             stored=Stored(
                 lambda windows: {"windows": [*map(_window_row, windows)]},
                 lambda form: tuple(map(_window_of, form["windows"])),
             ),
+            emergency=Overridden(()),
         ),
     )
     #: Spans without any work, ms since the epoch UTC.
@@ -275,6 +277,7 @@ class WindowMembers:
                 lambda freezes: {"freezes": freezes},
                 lambda form: tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
             ),
+            emergency=Overridden(()),
         ),
     )
 

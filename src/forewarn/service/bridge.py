@@ -11,22 +11,19 @@ import logging
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.core.stimulus import Approve, Enable, GroupsPolled
+from forewarn.core.stimulus import Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    OutcomeRequest,
-    PublishResult,
-    RequestAnswer,
-)
+from forewarn.replication.messages import PublishResult
+from forewarn.replication.requests import ApprovalRequest, OutcomeRequest, RequestAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from forewarn.api.relay import Relay
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed
-    from forewarn.replication.messages import DocumentChange, PollReport, Request, VmPoll
+    from forewarn.core.step import StepResult
+    from forewarn.replication.messages import DocumentChange, PollReport, VmPoll
+    from forewarn.replication.requests import Request
 
 
 log = logging.getLogger("forewarn")
@@ -196,14 +193,11 @@ class Bridge:
             return self._relay.ask(request)
         answer: asyncio.Future[RequestAnswer] = self._loop.create_future()
         if isinstance(request, ApprovalRequest):
-            actor = f"vm {request.vm} at {request.address}"
-            stimulus: Approve | Enable = Approve(
-                request.vm, request.event_ids, request.identity, request.node_hosts
-            )
+            asked = self._control.submit(request, f"vm {request.vm} at {request.address}")
         else:
             assert self._node is not None
-            stimulus, actor = Enable(self._node.group_of(request.vm)), f"vm {request.vm}"
-        asked = self._control.submit(stimulus, actor)
+            enabling = Enable(self._node.group_of(request.vm))
+            asked = self._control.submit(enabling, f"vm {request.vm}")
         # The answer is set on the event loop, after all earlier publications.
         asked.add_done_callback(lambda done: self.call(lambda: _settle(done, answer)))
         return answer
@@ -246,7 +240,7 @@ def _no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
     return RequestAnswer(accepted=False)
 
 
-def _settle(done: Future[Committed], answer: asyncio.Future[RequestAnswer]) -> None:
+def _settle(done: Future[StepResult], answer: asyncio.Future[RequestAnswer]) -> None:
     if answer.done():
         return
     error = done.exception()

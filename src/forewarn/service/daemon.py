@@ -45,14 +45,17 @@ from forewarn.service.past import find_outcome, keep_history, problems_of
 from forewarn.service.service_files import commit_file_of
 from forewarn.service.store_watch import StoreWatch
 from forewarn.store import open_store
+from forewarn.store.errors import StoreWentBack
 from forewarn.store.lease import Tenure
+from forewarn.store.lineage import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.api.relay import Relay
     from forewarn.clock import Clock
-    from forewarn.control.plane import Committed, StateView
+    from forewarn.control.plane import StateView
+    from forewarn.core.step import StepResult
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
     from forewarn.outbox.outbox import Outbox
@@ -60,7 +63,6 @@ if TYPE_CHECKING:
     from forewarn.replication.server import FeedServer
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
-    from forewarn.store.errors import StoreWentBack
 
 log = logging.getLogger("forewarn")
 
@@ -249,7 +251,7 @@ class Daemon:
                 settings.drivers, self.configured, planner=self.planner, observers=observers
             ),
             publisher=self.bridge,
-            on_lost=self._lost,
+            on_lost=self._end_superseded,
             on_went_back=self.answering.refuse_for_good,
             process=ProcessFacts(
                 poll_of=metadata.service.poll_of,
@@ -257,7 +259,7 @@ class Daemon:
                 node_troubles=feed.troubles if feed else NodeTroubles,
                 node_lags=feed.lags if feed else dict,
                 certificates=lambda: expiries(self.settings.certificates),
-                degraded=self._degraded,
+                degraded=self._problem_sentences,
                 lapsed=self._lease.lapsed,
                 lease_token=self.lease_token,
                 operator_url=self._operator_url,
@@ -368,7 +370,7 @@ class Daemon:
 
         self._task = asyncio.ensure_future(reload())
 
-    def _degraded(self) -> tuple[str, ...]:
+    def _problem_sentences(self) -> tuple[str, ...]:
         """Return a sentence about each part of the state and of history that cannot be used."""
         return (*self.configured.degraded.sentences, *problems_of(self.store))
 
@@ -421,9 +423,10 @@ class Daemon:
             holder=LeaseHolder(
                 url=lambda: operators.url if operators.address else "",
                 silent=self.liveness.silent,
-                on_lost=self._lost,
+                on_lost=self._end_superseded,
                 on_lapse=self.answering.take_lapse,
                 on_renewal=self._prove,
+                on_return=self.compare_newest_commit,
             ),
         )
 
@@ -446,6 +449,20 @@ class Daemon:
         """Stop deciding; a follower notices the mark in the store. On any thread."""
         if self.active is not None:
             self.active.control.note_went_back(error)
+
+    def compare_newest_commit(self) -> None:
+        """After an outage, check that the store has this process's last commit; on any thread.
+
+        A process whose commit is lost stops deciding before it holds its lease again. Otherwise it
+        would answer repeated approvals from memory until its next commit. Source: H-10.
+
+        Raises:
+            StoreUnavailable, StoreFull, StoreUncertain: the result is unknown.
+        """
+        try:
+            self.store.check_commits({self.store.newest_commit(): MEMORY})
+        except StoreWentBack as error:
+            self._note_went_back(error)
 
     def _look_at_lease(self) -> None:
         """Look at the lease before anything is answered: this process may have been stopped."""
@@ -514,7 +531,7 @@ class Daemon:
             ),
         )
 
-        def look(committed: Committed) -> None:
+        def look(committed: StepResult) -> None:
             if follower.view is not None:
                 degraded.look(follower.view.state, committed.changes)
 
@@ -527,7 +544,7 @@ class Daemon:
         )
         return FollowerParts(metadata, follower, relay, self._new_feed())
 
-    def _lost(self, error: ForewarnError) -> None:
+    def _end_superseded(self, error: ForewarnError) -> None:
         """End the service after another process became the writer. Called on any thread."""
         self.failure = error
         self.bridge.call(self.ended.set)

@@ -31,6 +31,8 @@ class LeaseHolder:
     on_lost: Callable[[ForewarnError], None]
     on_lapse: Callable[[bool], object]
     on_renewal: Callable[[int], object]
+    #: Called after an outage of the store, before the lease is renewed.
+    on_return: Callable[[], object]
 
 
 async def take_lease(
@@ -61,6 +63,7 @@ async def take_lease(
         silent=holder.silent,
         on_lapse=holder.on_lapse,
         on_renewal=holder.on_renewal,
+        on_return=holder.on_return,
     )
     closing.push_async_callback(asyncio.to_thread, keeper.stop)
     return keeper

@@ -77,15 +77,15 @@ class NodeFeed:
 
     def proves_node(self, name: str, given: str) -> bool:
         """Return whether a token belongs to a node and permits following the feed."""
-        token = self._proved(given)
+        token = self._prove(given)
         return token is not None and token.principal == name and _may(token, Permission.FOLLOW)
 
     def may_read(self, given: str) -> bool:
         """Return whether a person's token permits reading every node's part."""
-        token = self._proved(given)
+        token = self._prove(given)
         return token is not None and _may(token, Permission.READ_FLEET)
 
-    def _proved(self, given: str) -> AccessToken | None:
+    def _prove(self, given: str) -> AccessToken | None:
         return proved(given, self._token, self._clock.now_ms())
 
     async def open(self, server: FeedServer) -> None:

@@ -11,8 +11,8 @@ from forewarn.service.operators import imported
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
-    from forewarn.control.plane import Committed
     from forewarn.control.readable import CommitListeners
+    from forewarn.core.step import StepResult
     from forewarn.outbox.outbox import Outbox
     from forewarn.service.configured import ConfiguredParts
     from forewarn.store import Store
@@ -72,7 +72,7 @@ class OutboxRunner:
             await asyncio.to_thread(before.stop)
         await self.start()
 
-    def _grew(self, _: Committed) -> None:
+    def _grew(self, _: StepResult) -> None:
         """Deliver the entries of a commit; on the run loop's thread."""
         if self.outbox is not None:
             self.outbox.grew()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.core.outcomes import EventOutcome
-from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.requests import RequestAnswer
 from forewarn.service.service_files import retention_of
 from forewarn.store.past_check import PastCheck
 

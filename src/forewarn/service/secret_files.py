@@ -39,7 +39,7 @@ def exposed_files(files: Iterable[Path], settings: Settings) -> Iterator[Path]:
     for file in written:
         if _is_open(file) and any(_secrets(read_settings_file(file))):
             yield file
-    for file in dict.fromkeys(_named(settings)):
+    for file in dict.fromkeys(_secret_files(settings)):
         if _is_open(file):
             yield file
 
@@ -69,7 +69,7 @@ def _secret_options(table: Mapping[str, object]) -> Iterator[str]:
         yield from texts if _SECRET_OPTION(name) else filter(_has_password, texts)
 
 
-def _named(settings: Settings) -> Iterator[Path]:
+def _secret_files(settings: Settings) -> Iterator[Path]:
     """Yield the files with secrets that the settings name, and the file of the store."""
     for section, names in SECRET_FILES.items():
         for name in names:

@@ -70,11 +70,12 @@ class Workers:
         self._count = min(settings.listen.workers, WORKERS_MAX)
         self._clock = SystemClock()
         self._proof = None if metadata.serve_outdated else SharedProof()
-        _clear_left()
+        _remove_abandoned()
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-        self._held = _hold(self._folder)  # locked before the feed exists: see `_clear_left`
+        # Locked before the feed exists: see `_remove_abandoned`.
+        self._folder_lock = _lock_folder(self._folder)
         self._address = str(self._folder / FEED)
-        self._keepers: list[asyncio.Task[None]] = []
+        self._restarters: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         #: The processes that serve now.
         self.processes: list[asyncio.subprocess.Process] = []
@@ -94,8 +95,8 @@ class Workers:
         for place in range(self._count):  # the first worker determines the ports for the others
             process, bound = await self._spawn(place, bound)
             self.processes.append(process)
-            keeper = self._keep(place, bound)
-            self._keepers.append(asyncio.create_task(keeper))
+            restarter = self._restart_ended(place, bound)
+            self._restarters.append(asyncio.create_task(restarter))
         return bound
 
     def start_soon(self, addresses: Sequence[str], then: Callable[[], object]) -> None:
@@ -120,13 +121,13 @@ class Workers:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for restarter in self._restarters:
+            restarter.cancel()
+        await asyncio.gather(*self._restarters, return_exceptions=True)
         shutil.rmtree(self._folder, ignore_errors=True)
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
         if self._proof is not None:
             proof, self._proof = self._proof, None
             proof.close()
@@ -150,7 +151,8 @@ class Workers:
                 text = "metadata %s (process %s) does not answer and is killed"
                 log.error(text, name, process.pid, extra={"action": "worker.hung"})
                 with contextlib.suppress(ProcessLookupError):
-                    # `Process.kill` would collect a dead worker's status, which `_keep` waits for.
+                    # `Process.kill` would collect a dead worker's status, for which
+                    # `_restart_ended` waits.
                     os.kill(process.pid, signal.SIGKILL)
 
     async def _spawn(
@@ -186,7 +188,7 @@ class Workers:
             raise WorkerFailed(addresses=", ".join(addresses))
         return process, tuple(json.loads(line)["metadata"])
 
-    async def _keep(self, place: int, addresses: tuple[str, ...]) -> None:
+    async def _restart_ended(self, place: int, addresses: tuple[str, ...]) -> None:
         """Restart a worker whenever it ends, until cancelled; then stop the worker."""
         try:
             while True:
@@ -234,7 +236,7 @@ def _name(place: int) -> str:
     return f"worker {place}"
 
 
-def _clear_left() -> None:
+def _remove_abandoned() -> None:
     """Remove the directories of killed services of this user.
 
     A service locks its directory until it ends. So if a process can lock such a directory, the
@@ -243,7 +245,7 @@ def _clear_left() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):  # another user's, in use, or just removed
             (folder / FEED).lstat()
-            held = _hold(folder)
+            held = _lock_folder(folder)
             try:
                 if held is not None and os.fstat(held).st_uid == os.getuid():
                     (folder / FEED).unlink()
@@ -253,7 +255,7 @@ def _clear_left() -> None:
                     os.close(held)
 
 
-def _hold(folder: Path) -> int | None:
+def _lock_folder(folder: Path) -> int | None:
     """Lock a directory while its descriptor is open; None if the system cannot open directories."""
     try:
         import fcntl  # noqa: PLC0415 - not everywhere

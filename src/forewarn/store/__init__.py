@@ -17,7 +17,7 @@ from forewarn.audit_chain import CallRecord
 from forewarn.core.document import Enrolment
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import to_row
-from forewarn.core.state import Changes, State
+from forewarn.core.state import TABLES, Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
@@ -198,7 +198,7 @@ class Store(StoreReader):
                 digest = digest_after(row.digest, row.generation, [(self._writer,)])
                 row = replace(row, digest=digest)
                 transaction.run("commit_digest_put", generation=row.generation, digest=digest)
-                state = self._followed(transaction, row, followed)
+                state = self._load_after(transaction, row, followed)
                 if self.epoch == RESTORING and not self.restoring:
                     raise StoreUnrestored(place=self.place)
             self.lineage.note(self.newest)
@@ -209,11 +209,11 @@ class Store(StoreReader):
                 error,
                 extra={"action": error.code},
             )
-            state = self._looked(checked=True)
+            state = self._look(checked=True)
             self._claimed = False
         except StoreWentBack as error:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400 - the sentence says it
-            state = followed if followed and self.lineage.ahead else self._looked()
+            state = followed if followed and self.lineage.ahead else self._look()
             self._claimed = False
             with suppress(ForewarnError):
                 self.lineage.insist()
@@ -227,7 +227,7 @@ class Store(StoreReader):
         Raises:
             StoreDamaged: a record is invalid or contradicts others.
         """
-        return self._looked()
+        return self._look()
 
     def follow(self) -> State:
         """Return the current state, for `catch_up`.
@@ -237,18 +237,18 @@ class Store(StoreReader):
             StoreWentBack: the store has lost commits.
             StoreDamaged: a record is invalid or contradicts others.
         """
-        state = self._looked(checked=True)
+        state = self._look(checked=True)
         if self.epoch == RESTORING:
             raise StoreUnrestored(place=self.place)
         self.lineage.note(self.newest)
         return state
 
-    def _looked(self, *, checked: bool = False) -> State:
+    def _look(self, *, checked: bool = False) -> State:
         with self._proving(), uncollected(), self._engine.reading() as transaction:
             row = self._row(transaction)
             if checked:
                 self.lineage.check_start(transaction, row, row.generation)
-            return self._loaded(transaction, row)
+            return self._load_all(transaction, row)
 
     def catch_up(self, state: State) -> Changes | None:
         """Apply the commits of other processes to a state from `follow`.
@@ -293,14 +293,14 @@ class Store(StoreReader):
             reason = f"a database without commit {missing.commit.generation} answers"
             raise StoreUnavailable(place=self.place, reason=reason) from missing
 
-    def _followed(self, transaction: Transaction, row: ServiceRow, state: State | None) -> State:
+    def _load_after(self, transaction: Transaction, row: ServiceRow, state: State | None) -> State:
         """Return the live state, based on a followed state if possible."""
         if state is None:
-            return self._loaded(transaction, row)
+            return self._load_all(transaction, row)
         try:
             changes = self._changes_since(transaction, row, state)
         except FollowedTooLate:
-            return self._loaded(transaction, row)
+            return self._load_all(transaction, row)
         changes.enrolments = {each.group: each for each in self.live(transaction, Enrolment)}
         state.adopt(changes)
         self.taken_up = changes
@@ -329,7 +329,7 @@ class Store(StoreReader):
         self.writer_generation, self.epoch = row.generation, row.epoch
         self.newest = row.commit
 
-    def _loaded(self, transaction: Transaction, row: ServiceRow) -> State:
+    def _load_all(self, transaction: Transaction, row: ServiceRow) -> State:
         """Return the live state, given the store's row in `service`."""
         changes = loaded(self, transaction, row.last_number, place=self.place)
         changes.mark = row.boot, row.clock_ahead_ms
@@ -771,14 +771,15 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
         for image in entry.images
         if image.kind != "enrolment"
     }
-    for kind, key, record in changes.images():
-        if record is None:
-            gone.setdefault(kind, []).append((key,))
-            continue
-        row = known.get((kind, key)) or to_row(record)
-        if kind in APART:
-            row = {name: each for name, each in row.items() if name != APART[kind][0]}
-        written.setdefault(kind, []).append(tuple(row.values()))
+    for kind in TABLES:
+        for key, record in changes.records(kind).items():
+            if record is None:
+                gone.setdefault(kind, []).append((key,))
+                continue
+            row = known.get((kind, key)) or to_row(record)
+            if kind in APART:
+                row = {name: each for name, each in row.items() if name != APART[kind][0]}
+            written.setdefault(kind, []).append(tuple(row.values()))
     return written, gone
 
 

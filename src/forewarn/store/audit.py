@@ -105,12 +105,12 @@ class AuditTrail:
         if int(last) <= removed:
             return None
         name = f"audit-{removed + 1:012}-{last:012}"
-        write_export(directory, name, self._exported(removed, int(last)), creates=creates)
+        write_export(directory, name, self._export(removed, int(last)), creates=creates)
         [newest] = self.page(int(last) - 1, 1)
         head = head_of(newest.seq, newest.digest)
         return CallRecord(now_ms, "", "", TRIMMED, head)
 
-    def _exported(self, after: int, last: int) -> Iterator[dict[str, object]]:
+    def _export(self, after: int, last: int) -> Iterator[dict[str, object]]:
         """Yield records in the form of an export."""
         while after < last:
             for each in self.page(after, min(PAGE, last - after)):

@@ -181,7 +181,7 @@ def verify(backup: Path) -> BackupFacts:
         BackupUnusable: the file is missing or damaged.
         StoreTooNew: a newer version wrote the backup.
     """
-    with _opened(backup) as engine:
+    with _open_backup(backup) as engine:
         engine.check()
         done = engine.rows("schema_steps")
         check_steps(engine.place, done, every_step())
@@ -218,7 +218,7 @@ def _verify_upgraded(backup: Path) -> BackupFacts:
 
 
 @contextmanager
-def _opened(backup: Path) -> Iterator[SqliteEngine]:
+def _open_backup(backup: Path) -> Iterator[SqliteEngine]:
     """Open a backup for reading; errors of the file become `BackupUnusable`."""
     try:
         engine = SqliteEngine(backup, must_exist=True, read_only=True)
@@ -321,7 +321,7 @@ def _reserve(backup: Path, target: Engine) -> None:
     Raises:
         RestoreOccupied: there is a store already, other than a restore that copied nothing.
     """
-    with _opened(backup) as source, source.reading() as read:
+    with _open_backup(backup) as source, source.reading() as read:
         steps = _steps_of(source, read)
     with target.writing() as write:
         target.lock_schema(write)
@@ -338,7 +338,7 @@ def _check_reserved(target: Engine, write: Transaction, steps: tuple[SchemaMigra
 
 def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
     """Copy a backup, and upgrade the copy of an earlier version's backup."""
-    with _opened(backup) as source, source.reading() as read:
+    with _open_backup(backup) as source, source.reading() as read:
         steps = _steps_of(source, read)
         _check_reserved(target, write, steps)
         _copy(source, read, write, steps)

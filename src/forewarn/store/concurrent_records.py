@@ -49,12 +49,12 @@ class ConcurrentRecords:
             StoreUnavailable, StoreFull, StoreUncertain: the transaction failed, or its result is
                 unknown.
         """
-        with self._opened().writing() as transaction:
+        with self._open().writing() as transaction:
             yield transaction
 
     def rows(self, statement: str, **values: Value) -> list[Row]:
         """Return the rows of a read-only statement."""
-        with self._opened().reading() as transaction:
+        with self._open().reading() as transaction:
             return transaction.rows(statement, **values)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class ConcurrentRecords:
                 self._engine = None
                 self._closing()
 
-    def _opened(self) -> Engine:
+    def _open(self) -> Engine:
         with self._lock:
             if self._engine is None:
                 opener = engine_of(self.address)

@@ -124,30 +124,29 @@ _read = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | N
 
 def images_text(images: Iterable[Image]) -> str:
     """Return images in the form that history stores."""
-    rows = [_encoded(image) for image in images]
-    text = _json(rows)
+    text = b"[" + b",".join([_encode(image) for image in images]) + b"]"
     if len(text) <= (PLAIN_ADDED_MAX if text.startswith(b'[["+') else PLAIN_MAX):
         return text.decode()
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -15, zdict=_WORDS)
     return base64.b64encode(packer.compress(text) + packer.flush()).decode("ascii")
 
 
-def _encoded(image: Image) -> _Told:
-    """Encode an image: `+` before the kind marks a new record, `~` a changed record.
+def _encode(image: Image) -> bytes:
+    """Encode an image as JSON: `+` before the kind marks a new record, `~` a changed record.
 
     Images without a prefix contain the complete row, or no row.
     """
     kind, row = image.kind, image.row
     if image.changed is not None and kind not in LATER_KINDS:
-        return f"~{kind}", image.key, image.changed
+        return _json((f"~{kind}", image.key, image.changed))
     common = _COMMON.get(kind)
     if (
         row is None or common is None or len(row) != len(common) + 1
     ):  # a partial row of an older record
-        return kind, image.key, row
+        return _json((kind, image.key, row))
     short = {name: each for name, each in row.items() if common.get(name) != each}
     del short[_KEY]
-    return f"+{kind}", image.key, short
+    return _json((f"+{kind}", image.key, short))
 
 
 def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:

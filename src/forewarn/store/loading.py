@@ -54,7 +54,7 @@ def loaded(
     policies = {each.name: each for each in live(transaction, AppliedPolicy)}
     operations = {
         each.number: each
-        for each in (*_rested(reader, transaction, policies), *live(transaction, Operation))
+        for each in (*_recent_work(reader, transaction, policies), *live(transaction, Operation))
     }
     return Changes(
         last_number=last_number,
@@ -77,7 +77,7 @@ def loaded(
     )
 
 
-def _rested(
+def _recent_work(
     reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
 ) -> list[Operation]:
     """Return recently ended work, which owners' rests and unconfirmed work count; O(work).

@@ -254,13 +254,13 @@ class StoreReader:
         filters = _HISTORY_FILTERS_HERE if narrow else _HISTORY_FILTERS
         fills = {
             "images": "images, later_images" if page.images else "'[]', '[]'",
-            "filters": _joined(filters[name] for name in values),
+            "filters": _join(filters[name] for name in values),
             "direction": "DESC" if page.newest_first else "ASC",
         }
         with self._engine.reading() as transaction:
-            rows = transaction.rows_filled("history", fills, limit=_bounded(page.limit), **values)
+            rows = transaction.rows_filled("history", fills, limit=_bound(page.limit), **values)
         try:
-            return [_recorded(row) for row in rows]
+            return [_recorded_of(row) for row in rows]
         except (ValueError, TypeError) as error:
             reason = f"history has an unreadable entry, number {rows[0][0]} or later: {error}"
             raise StoreDamaged(place=self._engine.place, reason=reason) from error
@@ -362,7 +362,7 @@ class StoreReader:
             filters.append(_in_states(page.states))
         with self._engine.reading() as transaction:
             rows = transaction.rows_filled(
-                "operations", {"filters": _joined(filters)}, limit=_bounded(page.limit), **values
+                "operations", {"filters": _join(filters)}, limit=_bound(page.limit), **values
             )
         return self.decoded(Operation, rows)
 
@@ -456,15 +456,15 @@ def _in_states(states: frozenset[OperationState]) -> str:
     return "(" + " OR ".join(f"state = '{word}'" for word in wanted) + ")"
 
 
-def _joined(filters: Iterable[str]) -> str:
+def _join(filters: Iterable[str]) -> str:
     return " AND ".join(filters) or _NO_FILTER
 
 
-def _bounded(limit: int) -> int:
+def _bound(limit: int) -> int:
     return max(0, min(limit, PAGE_MAX))
 
 
-def _recorded(row: Row) -> Recorded:
+def _recorded_of(row: Row) -> Recorded:
     seq, *columns, images, later_images = row
     became = _images(str(images), str(later_images))
     # the columns are the fields, which the type checker cannot derive from a row

@@ -194,12 +194,12 @@ def size_of(engine: Engine) -> PastSize:
         [(history,)] = transaction.rows("history_bytes")
         return PastSize(
             int(history),
-            _estimated(transaction, "work"),
-            _estimated(transaction, "audit"),
+            _estimate_bytes(transaction, "work"),
+            _estimate_bytes(transaction, "audit"),
         )
 
 
-def _estimated(transaction: Transaction, what: str) -> int:
+def _estimate_bytes(transaction: Transaction, what: str) -> int:
     """Return the count of rows times the mean size of the newest and the oldest."""
     [(count,)] = transaction.rows(f"{what}_count")
     samples = [
@@ -247,7 +247,7 @@ def _work_cut(engine: Engine, surplus: int, floor_ms: int) -> tuple[int, int]:
     """
     with engine.reading() as transaction:
         [(count,)] = transaction.rows("work_count")
-        size = _estimated(transaction, "work")
+        size = _estimate_bytes(transaction, "work")
         mean = max(size // max(int(count), 1), 1)
         [(old,)] = transaction.rows("work_old_count", before_ms=floor_ms)
         wanted = min(-(-surplus // mean), int(old))

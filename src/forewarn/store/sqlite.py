@@ -294,7 +294,7 @@ class SqliteEngine(Engine):
         INTEGER has the range of BIGINT, and an INTEGER key needs no second index. For each check of
         a list, SQLite builds an index, which takes more than half the time of writing an operation.
         """
-        return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
+        return _LISTED_CHECK.sub(_compare_each, text.replace("BIGINT", "INTEGER"))
 
     def end_silent_sessions(self) -> None:
         """Do nothing, because the end of a process releases its locks."""
@@ -473,7 +473,7 @@ class SqliteEngine(Engine):
         return kind(place=self.place, reason=reason)
 
 
-def _compared(check: re.Match[str]) -> str:
+def _compare_each(check: re.Match[str]) -> str:
     """Return a CHECK clause that compares a column with each word, instead of `IN (words)`."""
     name, words = check.groups()
     return f"CHECK ({' OR '.join(f'{name} = {word.strip()}' for word in words.split(','))})"

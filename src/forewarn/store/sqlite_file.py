@@ -171,7 +171,7 @@ class DatabaseFile:
 
     def _hold(self, *, replaces: bool) -> None:
         path = self._path
-        lock = _opened(f"{path}.lock")
+        lock = _open_file(f"{path}.lock")
         self._held.append(lock)
         self._lock(lock, pid_in=lock)
         known = _HELD in os.read(lock, 64).decode(errors="replace")
@@ -181,7 +181,7 @@ class DatabaseFile:
         self._sign()
         # The file stays open while SQLite uses it, because a close would release SQLite's own
         # locks.
-        file = self._file = _opened(str(path))
+        file = self._file = _open_file(str(path))
         self._held.append(file)
         if _INODE_LOCKS:  # a hard link to the file has another lock file
             self._lock(file, pid_in=lock)
@@ -242,7 +242,7 @@ def sentence(error: OSError) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else str(error)
 
 
-def _opened(path: str) -> int:
+def _open_file(path: str) -> int:
     """Open a file for reading and writing, or for reading on a read-only file system."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)

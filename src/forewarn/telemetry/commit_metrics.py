@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.control.readable import ALERTS
 from forewarn.core.impact import SECOND_MS, Impact
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.state import Entry
+from forewarn.core.step import StepResult
 from forewarn.core.topology import Health, Host
 
 #: Upper limits of the buckets for durations since an announcement, in seconds, up to the seven days
@@ -135,10 +136,10 @@ class CommitMetrics:
         self._unseen = {}
         self._sequence = self._plane.sequence
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: StepResult) -> None:
         """Observe a commit; O(changed operations and events)."""
         changes = committed.changes
-        if changes is None:
+        if not changes:
             return
         missed = committed.sequence != self._sequence + 1  # after an uncertain commit
         if missed or changes.topology is not None:
@@ -152,7 +153,7 @@ class CommitMetrics:
                 self._alerts.labels(entry.action).inc()
             elif entry.action == APPROVED:
                 approved.add(entry.event)
-                self._approved(entry, changes.operations.get(entry.operation))
+                self._observe_approval(entry, changes.operations.get(entry.operation))
         for event in changes.events.values():
             self._event_moved(event, changes.operations, was_approved=event.id in approved)
         for operation in changes.operations.values():
@@ -175,7 +176,7 @@ class CommitMetrics:
                 if operation is not None:
                     self._observe("seen", operation, now_ms)
 
-    def _approved(self, entry: Entry, changed: Operation | None) -> None:
+    def _observe_approval(self, entry: Entry, changed: Operation | None) -> None:
         operation = changed or self._operations.get(entry.operation)
         self.unapproving.pop(entry.group, None)
         if operation is not None:
@@ -222,7 +223,7 @@ class CommitMetrics:
             self._observe("shown", operation, operation.notice.shown_ms)
             self._watch_groups(operation)
         if operation.execution.started_ms and not (before and before.execution.started_ms):
-            self._started(operation)
+            self._observe_start(operation)
         if operation.ended_ms is not None:
             self._ended.labels(operation.impact.value, operation.state.value).inc()
             self._observe("ended", operation, operation.ended_ms)
@@ -233,7 +234,7 @@ class CommitMetrics:
             if event is not None and event.group in self._plane.state.enrolments:
                 self._unseen.setdefault(event.group, {})[operation.number] = None
 
-    def _started(self, operation: Operation) -> None:
+    def _observe_start(self, operation: Operation) -> None:
         started_ms = operation.execution.started_ms
         assert started_ms is not None, operation
         self._observe("started", operation, started_ms)

@@ -53,7 +53,7 @@ class ControlSnapshot:
 
     async def families(self) -> list[Metric]:
         """Return the current gauges; omit the gauges of a control loop that does not answer."""
-        metrics: list[Metric] = [service_states(self._engine.state.value), self._refused()]
+        metrics: list[Metric] = [service_states(self._engine.state.value), self._refused_gauge()]
         try:
             async with asyncio.timeout(READ_S_MAX):
                 metrics += await asyncio.wrap_future(self._engine.read(self._commit_metrics))
@@ -72,7 +72,7 @@ class ControlSnapshot:
         text = "Start of the last backup of the store; 0: no backup is recorded."
         return gauge("backup_timestamp_seconds", text, at_ms / 1000)
 
-    def _refused(self) -> Metric:
+    def _refused_gauge(self) -> Metric:
         text = (
             "Records, such as VMs, that the topology recently refused, and that may get no notice."
         )
@@ -125,7 +125,7 @@ class ControlSnapshot:
         for code in tally:
             tally[code] *= step
         halted = await asyncio.wrap_future(
-            self._engine.replica.read(partial(_halted, now_ms=now_ms))
+            self._engine.replica.read(partial(_blocker_codes, now_ms=now_ms))
         )
         tally.update(halted)
         text = (
@@ -146,7 +146,7 @@ def _codes(view: StateView, *, numbers: list[int], now_ms: int) -> list[str]:
     return codes
 
 
-def _halted(view: StateView, *, now_ms: int) -> list[str]:
+def _blocker_codes(view: StateView, *, now_ms: int) -> list[str]:
     draft = view.draft(now_ms)
     newest = list(view.state.maintenances.values())[-MAINTENANCES_NAMED_MAX:]
     blockers = [why_maintenance(draft, each) for each in newest]

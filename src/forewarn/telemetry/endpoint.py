@@ -97,7 +97,7 @@ class ServiceMetrics:
 
         snapshot = ControlSnapshot(control, self._commits, self._clock)
         self.sources += [snapshot.families, metadata]
-        return await _served(ScrapeApp(self._registry, self.sources), self._address)
+        return await _serve(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, find: Callable[[], Outbox | None]) -> None:
         """Include the metrics of the current outbox at each scrape."""
@@ -142,7 +142,7 @@ async def start_node_metrics(
         families = metadata_families({"node": figures()}) + node_families(status())
         return [*families, certificate_family(expiries)]
 
-    return await _served(ScrapeApp(new_registry(), [metrics]), address)
+    return await _serve(ScrapeApp(new_registry(), [metrics]), address)
 
 
 async def start_standby_metrics(address: str) -> OperatorServer:
@@ -155,10 +155,10 @@ async def start_standby_metrics(address: str) -> OperatorServer:
     async def metrics() -> list[Metric]:
         return [service_states(STANDBY)]
 
-    return await _served(ScrapeApp(new_registry(), [metrics]), address)
+    return await _serve(ScrapeApp(new_registry(), [metrics]), address)
 
 
-async def _served(app: ScrapeApp, address: str) -> OperatorServer:
+async def _serve(app: ScrapeApp, address: str) -> OperatorServer:
     server = await start_operator(app, address, purpose=METRICS)
     log.info("answering scrapes at %s", server.address, extra={"action": "metrics.started"})
     return server

@@ -32,9 +32,10 @@ from opentelemetry.util.types import AttributeValue
 
 from forewarn.clock import Clock
 from forewarn.control.driver_calls import CallResult, DriverCall
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.state import Entry
+from forewarn.core.step import StepResult
 from forewarn.version import version
 
 APPROVED = "event.approved"
@@ -86,11 +87,9 @@ class OtlpTelemetry:
         self._spans.shutdown()
         self._logs.shutdown()
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: StepResult) -> None:
         """Create the spans that end with a commit; O(changes of the commit)."""
         changes = committed.changes
-        if changes is None:
-            return
         for entry in changes.entries:
             if entry.action == APPROVED:
                 operation = changes.operations.get(entry.operation)

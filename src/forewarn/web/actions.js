@@ -120,6 +120,7 @@ const EXAMPLES = {
   earliest_start: "+1h, or 2027-01-15T08:00:00Z",
   deadline: "+2d, or 2027-01-15T08:00:00Z",
   expires: "+90d, 2027-01-15T08:00:00Z or never",
+  failure_domain: "rack; or rack=r7 for the hosts of one",
   reason: "why, for history",
 };
 /** Member -> values that a button enters. */
@@ -243,6 +244,7 @@ const TITLES = {
 const LABELS = {
   all: "All hosts",
   by: "Requested by",
+  failure_domain: "One failure domain at a time",
   keep_announced: "Keep announced events",
   max_at_once: "Hosts at a time",
   move_vms: "Move VMs away within",

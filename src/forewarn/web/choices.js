@@ -96,8 +96,7 @@ export async function choose(each, one) {
       return false;
     }
     const [result] = (await send(true)).results;
-    if (mine === turn)
-      fill(verdict, result.possible ? possible(result, shared) : refused(result, enter));
+    if (mine === turn) fill(verdict, result.possible ? possible(result) : refused(result, enter));
     return result.possible;
   };
   let timer = 0;
@@ -129,7 +128,7 @@ export async function choose(each, one) {
     },
     command: () => commandOf(each, form()),
     done: ({ results: [result] }) => {
-      note(`${one.host}: ${said(result, shared)}`);
+      note(`${one.host}: ${said(result)}`);
       dispatchEvent(new Event("acted"));
     },
   });
@@ -191,19 +190,19 @@ export function sayStart(text) {
 }
 
 /** Says what a choice does; on a shared host, the other owners must choose the same. */
-const said = (result, shared) => {
+const said = (result) => {
   const what = {
     at: () => `the work starts on ${sayStart(result.start)}`,
     now: () => "the work starts once its notice is over",
     release: () => "handed back; the work may start at any time",
   }[result.decision]();
-  return shared
+  return result.agreed === false
     ? `${what}, but only if the other owners on the host choose the same time or release; otherwise after the deadline.`
     : `${what}.`;
 };
 
-const possible = (result, shared) => [
-  h("p", {}, h("b", {}, "Possible: "), said(result, shared)),
+const possible = (result) => [
+  h("p", {}, h("b", {}, "Possible: "), said(result)),
   result.start ? soft(countdown(result.start)) : "",
 ];
 

@@ -578,6 +578,7 @@ function facts(each) {
       "Gate",
       each.gate && `${each.gate}, ${each.checking ? "being checked" : "checked after each wave"}`,
     ],
+    ["One at a time", each.failure_domain && `hosts with the same ${each.failure_domain}`],
     ["Canaries", each.canary_hosts.map((name) => [link("hosts", name), " "])],
   ];
   return factList(rows);

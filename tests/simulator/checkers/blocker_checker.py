@@ -27,7 +27,7 @@ from forewarn.core.why import why_host, why_maintenance
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, Code, code_of
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
@@ -36,7 +36,7 @@ STEPS_MAX = 200
 PLANNING_MS = 600_000
 """Time that a plan of a fleet takes at most, and that its notices include."""
 S = OperationState
-UNDECIDED = frozenset({Code.PREVIOUS_WAVE, Code.UNKNOWN_HOST})
+UNDECIDED = frozenset({code_of("previous-wave"), code_of("unknown-host")})
 """What only the work of others ends, or nothing that can be drawn here."""
 
 
@@ -140,31 +140,44 @@ class WorldCopy:
         number, code = maintenance.number, blocker.code
         works = [each for each in self.state.targets.values() if each.maintenance == number]
         operation = min((t.operation for t in works if t.state.value == "working"), default=0)
-        if code is Code.OPERATOR and not maintenance.running:
+        if code is code_of("operator") and not maintenance.running:
             draft = maintenance.state is MaintenanceState.DRAFT
             word = StartMaintenance(number) if draft else ResumeMaintenance(number)
             return lambda: self.take(word)
-        if code in {Code.OPERATOR, Code.DRIVER}:
-            return lambda: self.take(stimuli.Complete(operation))
-        if code is Code.APPROVAL:
+        if code in {code_of("operator"), code_of("driver")}:
+            return lambda: self.take(self._end(operation))
+        if code is code_of("approval"):
             return lambda: self.take(stimuli.Acknowledge(self._events(operation, blocker.subject)))
-        if code is Code.UNSEEN:
+        if code is code_of("unseen"):
             return lambda: self.take(stimuli.NoticeShown((operation,)))
-        if code is Code.GATE:
-            return lambda: self.take(GatePassed(number))
-        if code is Code.PLANNING and not maintenance.plan_wanted:
+        if code is code_of("gate"):
+            work = self.state.operations.get(operation)
+            attempt = work.execution.attempt if work else 0
+            validated = stimuli.HostValidated(operation, attempt)
+            return lambda: self.take(GatePassed(number), validated)
+        if code is code_of("planning") and not maintenance.plan_wanted:
             return lambda: self._pass_time(blocker.clears_ms)
-        if code is Code.PLANNING:
+        if code is code_of("planning"):
             return lambda: self.take(self._plan(number))
-        if code in {Code.HOST_BUSY, Code.FAULT_DOMAIN, Code.HOST_FAILED, Code.ARRIVALS}:
+        if code in {
+            code_of("host-busy"),
+            code_of("fault-domain"),
+            code_of("host-failed"),
+            code_of("arrivals"),
+        }:
             return self._end_of(blocker.subject)
         if code in _POLICY_WITHOUT:
             return lambda: self._without(maintenance, _POLICY_WITHOUT[code])
-        if code in {Code.CAPACITY, Code.OWN_MOVES}:
+        if code in {code_of("capacity"), code_of("own-moves")}:
             return self._giver_of_room(blocker, maintenance)
         if code in UNDECIDED or blocker.clears_ms <= self.now_ms:
             return None
         return lambda: self._pass_wait(blocker.clears_ms, number)
+
+    @staticmethod
+    def _end(number: int) -> PlaneStimulus:
+        """Return what ends running work; with a reason, its host needs no validation. T-7."""
+        return stimuli.Complete(number, reason="seen to")
 
     def _roomy(self) -> stimuli.ChangeTopology:
         """Return a change that gives every host room for any VM, and every VM a known size."""
@@ -181,12 +194,12 @@ class WorldCopy:
         if "no other host" in blocker.subject:
             return None
         roomy = self._roomy()
-        if blocker.code is Code.CAPACITY:
+        if blocker.code is code_of("capacity"):
             return lambda: self._replanned(roomy)
 
         def give_room() -> None:
             self.take(roomy)
-            self._without(maintenance, _POLICY_WITHOUT[Code.BUDGET])
+            self._without(maintenance, _POLICY_WITHOUT[code_of("budget")])
 
         return self._end_of(blocker.subject) or give_room
 
@@ -211,7 +224,7 @@ class WorldCopy:
         host = subject.removeprefix("the failure of host ")
         if host in self.state.topology.hosts:
             busy = [
-                stimuli.Complete(each.number)
+                self._end(each.number)
                 for each in self.state.operations.values()
                 if each.host == host and not each.of_vm and each.state is S.RUNNING
             ]
@@ -221,7 +234,7 @@ class WorldCopy:
         if operation is None:
             return None
         if operation.state is S.RUNNING:
-            return lambda: self._replanned(stimuli.Complete(operation.number))
+            return lambda: self._replanned(self._end(operation.number))
         return lambda: self._replanned(stimuli.Cancel(operation.number))
 
     def _without(
@@ -245,10 +258,10 @@ class WorldCopy:
 
 
 _POLICY_WITHOUT: dict[Code, Callable[[MaintenancePolicy], MaintenancePolicy]] = {
-    Code.WINDOW: lambda policy: replace(policy, windows=(), freezes=()),
-    Code.WINDOW_TOO_SHORT: lambda policy: replace(policy, windows=(), freezes=()),
-    Code.BUDGET: lambda policy: replace(policy, budgets=()),
-    Code.PAUSE: lambda policy: replace(policy, pause_s=0),
-    Code.OWNER_REST: lambda policy: replace(policy, owner_rest_s=0),
-    Code.DEADLINE: lambda policy: policy,
+    code_of("window"): lambda policy: replace(policy, windows=(), freezes=()),
+    code_of("window-too-short"): lambda policy: replace(policy, windows=(), freezes=()),
+    code_of("budget"): lambda policy: replace(policy, budgets=()),
+    code_of("pause"): lambda policy: replace(policy, pause_s=0),
+    code_of("owner-rest"): lambda policy: replace(policy, owner_rest_s=0),
+    code_of("deadline"): lambda policy: policy,
 }

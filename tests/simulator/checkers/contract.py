@@ -113,7 +113,7 @@ def waived(operation: Operation, maintenances: Mapping[int, Maintenance]) -> fro
     declaration = maintenance.declaration if maintenance else None
     if declaration is None or declaration.severity.value != "emergency":
         return frozenset()
-    return frozenset(each.value for each in declaration.waived)
+    return frozenset(declaration.waived)
 
 
 def obstacle(

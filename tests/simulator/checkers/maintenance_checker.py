@@ -27,8 +27,16 @@ from forewarn.planning.plan import FleetState as Beside
 from forewarn.planning.plan import Live, PlanEntry, VmMove
 from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
-from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle
-from tests.simulator.checkers.maintenance_rules import closed, disturbed, over_budget, words
+from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle, waived
+from tests.simulator.checkers.declaration_checker import DeclarationChecker
+from tests.simulator.checkers.maintenance_rules import (
+    binding,
+    closed,
+    disturbed,
+    over_budget,
+    own_budgets,
+    words,
+)
 from tests.simulator.checkers.plan_inputs import fleet_of_state, host_s, plan_of_record
 from tests.simulator.world.crash_points import Violation
 
@@ -61,12 +69,16 @@ class MaintenanceChecker:
         state: State,
         policy: NoticePolicy,
         premises: Counter[str],
+        *,
         events: Mapping[str, Event],
+        declarations: DeclarationChecker,
     ) -> None:
         """Look at a state that the caller keeps up to date, and count premises where it does.
 
-        `events` are all that ever were, as they were last.
+        `events` are all that ever were, as they were last; `declarations` says when hosts are
+        handed back.
         """
+        self._declarations = declarations
         self.state, self.premises, self._events = state, premises, events
         self._policy = policy
         #: Operation -> its state when it was seen last.
@@ -197,7 +209,7 @@ class MaintenanceChecker:
         Nobody asks the product what it waits for. Where VMs move first is the planner's choice.
         Source: F-4.
         """
-        number, policy = maintenance.number, self.policy
+        number, policy = maintenance.number, binding(self.policy, maintenance)
         working = any(each.maintenance == number for each in self.state.operations.values())
         waits = maintenance.state is not M.RUNNING or working or number in self._ungated
         if waits or maintenance.move_s:
@@ -223,24 +235,26 @@ class MaintenanceChecker:
 
     def _is_free(self, host: str, maintenance: Maintenance, now_ms: int) -> bool:
         """Whether no rule keeps the work on one host from being announced now, and soon after."""
-        state, policy = self.state, self.policy
-        known = state.topology.hosts.get(host)
+        state, policy = self.state, binding(self.policy, maintenance)
+        known, waives = state.topology.hosts.get(host), _waived(maintenance)
         if known is None or known.health.value == "failed":
             return False
         end_ms = now_ms + LEAD_MS + maintenance.duration_s * 1000
         late = end_ms > (maintenance.deadline_ms or end_ms)
         if late or closed(policy, known, start_ms=now_ms, end_ms=end_ms):
             return False
-        if self._rest(self._owners(host), now_ms):
+        if policy.owner_rest_s and self._rest(self._owners(host), now_ms):
+            return False
+        if self._declarations.hand_back_ms(maintenance, host) > now_ms:
             return False
         if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
             return False
         work = _work(maintenance, host)
         for other in state.operations.values():
             under_way = other.state.value == RUNNING or is_routine(other)
-            if under_way and obstacle(work, other, state.topology):
+            if under_way and obstacle(work, other, state.topology, waives=waives):
                 return False
-        for away in state.topology.hosts.values():
+        for away in () if "fault-domain" in waives else state.topology.hosts.values():
             apart = (away.zone, away.fault_domain) != (known.zone, known.fault_domain)
             if away.health.value == "failed" and apart and self._share_a_group(host, away.name):
                 return False
@@ -248,7 +262,7 @@ class MaintenanceChecker:
 
     def _exceeds_budgets(self, maintenance: Maintenance, hosts: set[str]) -> bool:
         """Whether these hosts together would be beyond a budget, beside what is disturbed now."""
-        budgets = (*self.policy.budgets, *maintenance.budgets)
+        budgets = (*binding(self.policy, maintenance).budgets, *own_budgets(maintenance))
         beside = disturbed(self.state, set(), *hosts)
         works = (_work(maintenance, host) for host in hosts)
         return any(
@@ -287,8 +301,12 @@ class MaintenanceChecker:
 
     def rests(self, operation: Operation, now_ms: int) -> bool:
         """F-3: whether an owner that work of a maintenance would disturb has still to rest."""
-        rest_ms = self.policy.owner_rest_s * 1000
-        if not (operation.maintenance and rest_ms) or operation.is_return:
+        maintenance = self.state.maintenances.get(operation.maintenance)
+        if not operation.maintenance or operation.is_return:
+            return False
+        policy = binding(self.policy, maintenance) if maintenance else self.policy
+        rest_ms = policy.owner_rest_s * 1000
+        if not rest_ms:
             return False
         owners = self._owners(operation.host)
         if owners & self._owners_of(self._vms_on_failed()):
@@ -305,7 +323,7 @@ class MaintenanceChecker:
         if maintenance is None or operation.is_return:
             return ""
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
-        budgets = (*self.policy.budgets, *maintenance.budgets)
+        budgets = (*binding(self.policy, maintenance).budgets, *own_budgets(maintenance))
         others = waiting - {operation.number}
         beside = disturbed(self.state, others, operation.host)
         return over_budget(self.state, budgets, operation=operation, beside=beside, limits="least")
@@ -316,7 +334,9 @@ class MaintenanceChecker:
         """Return the first rule that a plan breaks, other work aside: it may have begun since."""
         state, maintenance = self.state, self.state.maintenances[plan.maintenance]
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
-        kept = plan_of_record(plan, maintenance)
+        owed_s = 0 if "notice" in _waived(maintenance) else max(owed_s, self.policy.notice_s)
+        hand_backs = self._declarations.hand_backs(maintenance, plan.made_ms)
+        kept = plan_of_record(plan, maintenance, hand_backs)
         planned = _entries(
             plan, lambda host: host_s(maintenance, topology.hosts.get(host), plan.body) * 1000
         )
@@ -337,7 +357,7 @@ class MaintenanceChecker:
             replace(kept, entries=entries),
             fleet_of_state(state, maintenance, self._policy),
             state=beside,
-            policy=replace(self.policy, notice_s=max(self.policy.notice_s, owed_s)),
+            policy=replace(self.policy, notice_s=owed_s),
         )
         other = frozenset[str]() if same_fleet else OF_FLEET | BESIDE_WORK
         other |= frozenset() if self._work_ms < plan.made_ms <= now_ms else BESIDE_WORK
@@ -544,7 +564,7 @@ class MaintenanceChecker:
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return
         self.premises["F-6: work is withdrawn for its window"] += 1
-        if not closed(self.policy, host, start_ms=ended_ms, end_ms=end_ms):
+        if not closed(binding(self.policy, maintenance), host, start_ms=ended_ms, end_ms=end_ms):
             raise Violation("F-6", f"{operation.id} of {maintenance.id} is withdrawn for nothing")
 
     def _span_s(self, maintenance: Maintenance, operation: Operation) -> int:
@@ -607,6 +627,8 @@ class MaintenanceChecker:
             for owner in self._owners(host)
         ]
         pause_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + self.policy.pause_s * 1000
+        asked_ms += [self._declarations.hand_back_ms(maintenance, each) for each in wave.hosts]
+        asked_ms += [hold_ms] if self._declarations.agreed_ms(maintenance, operation.host) else []
         owed_ms = max(maintenance.earliest_ms or 0, pause_ms, *asked_ms, *rests_ms)
         host = state.topology.hosts[operation.host]
         opens = closed(self.policy, host, start_ms=hold_ms - 1, end_ms=hold_ms)
@@ -694,7 +716,8 @@ class MaintenanceChecker:
         announced; budgets that others have used up since bind it when it starts.
         """
         maintenance = self._maintenances[operation.maintenance]
-        policy, name = self.policy, f"{operation.id} of {maintenance.id}"
+        policy = binding(self.policy, maintenance)
+        name = f"{operation.id} of {maintenance.id}"
         self._announced_by[operation.number] = policy
         follows = _follows(operation, maintenance)
         if maintenance.state is not M.RUNNING and not (follows and maintenance.keeps_announced):
@@ -704,7 +727,7 @@ class MaintenanceChecker:
         self.premises["15: work is announced under a budget"] += bool(policy.budgets)
         stands = self._fleet_ms < self.state.plans[maintenance.plan].made_ms
         limits: Literal["now", "most"] = "now" if stands else "most"
-        bounds = ((policy.budgets, free), (maintenance.budgets, free | later))
+        bounds = ((policy.budgets, free), (own_budgets(maintenance), free | later))
         for budgets, ignored in () if follows else bounds:
             beside = disturbed(self.state, ignored, operation.host)
             over = over_budget(
@@ -738,7 +761,10 @@ class MaintenanceChecker:
         starts = {o.number: o.maintenance for o in changes.operations.values()}
         free = waiting | {number for number, of in starts.items() if not of}
         others = {number for number, of in starts.items() if of != maintenance.number}
-        bounds = ((self.policy.budgets, free), (maintenance.budgets, free | others))
+        bounds = (
+            (binding(self.policy, maintenance).budgets, free),
+            (own_budgets(maintenance), free | others),
+        )
         for budgets, ignored in bounds:
             self.premises["15: work starts under a budget"] += bool(budgets)
             beside = disturbed(self.state, ignored, operation.host)
@@ -753,7 +779,8 @@ class MaintenanceChecker:
         self, operation: Operation, begun: set[tuple[int, int]], ignored: set[int]
     ) -> None:
         """F-3: a wave's first hosts leave owners alone that any work disturbs or has recently."""
-        number, rest_ms = operation.maintenance, self.policy.owner_rest_s * 1000
+        number = operation.maintenance
+        rest_ms = binding(self.policy, self._maintenances[number]).owner_rest_s * 1000
         if (number, self._targets[f"{number}/{operation.host}"].wave) in begun:
             return
         start_ms = max(operation.earliest_start_ms or 0, operation.announced_ms)
@@ -815,9 +842,10 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} starts before its wave may")
         if _follows(operation, maintenance):
             return  # its wave began with the move
-        before = self._announced_by.get(operation.number, self.policy)
-        pause_ms = min(before.pause_s, self.policy.pause_s) * 1000
-        rest_ms = min(before.owner_rest_s, self.policy.owner_rest_s) * 1000
+        policy = binding(self.policy, maintenance)
+        before = self._announced_by.get(operation.number, policy)
+        pause_ms = min(before.pause_s, policy.pause_s) * 1000
+        rest_ms = min(before.owner_rest_s, policy.owner_rest_s) * 1000
         number = maintenance.number
         wave = self._targets[f"{number}/{operation.host}"].wave
         alone = not any(
@@ -838,7 +866,8 @@ class MaintenanceChecker:
 
     def _check_time(self, operation: Operation, first_ms: int, last_ms: int) -> None:
         """Windows, freezes and the deadline, from the earliest start to the latest end."""
-        maintenance, policy = self._maintenances[operation.maintenance], self.policy
+        maintenance = self._maintenances[operation.maintenance]
+        policy = binding(self.policy, maintenance)
         name, end_ms = (
             f"{operation.id} of {maintenance.id}",
             last_ms + self._span_s(maintenance, operation) * 1000,
@@ -850,6 +879,10 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} is {operation.state.value} for closed time")
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("15", f"{name} ends after the deadline")
+
+
+def _waived(maintenance: Maintenance) -> frozenset[str]:
+    return waived(_work(maintenance, ""), {maintenance.number: maintenance})
 
 
 def _work(maintenance: Maintenance, host: str) -> Operation:

@@ -8,15 +8,37 @@ from collections.abc import Iterable
 from typing import Literal
 
 from forewarn.core.lifecycle import Operation
+from forewarn.core.maintenance import Maintenance
 from forewarn.core.state import State
 from forewarn.core.topology import Host, Topology
 from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.planning.wall_clock import open_throughout
+from forewarn.values import replace
 
 Key = tuple[str, str]
 """What a budget counts for: its scope, and the name in it."""
 Disturbed = tuple[set[str], set[str]]
 """Disturbed hosts, and disturbed VMs."""
+
+
+def binding(policy: MaintenancePolicy, maintenance: Maintenance) -> MaintenancePolicy:
+    """Return a policy without what an emergency overrides and waives. Source: T-6."""
+    declaration = maintenance.declaration
+    if declaration is None or declaration.severity.value != "emergency":
+        return policy
+    kept = () if _waives_budgets(maintenance) else policy.budgets
+    none = {"windows": (), "freezes": (), "pause_s": 0, "owner_rest_s": 0, "postpone_max_s": 0}
+    return replace(policy, budgets=kept, **none)
+
+
+def own_budgets(maintenance: Maintenance) -> tuple[Budget, ...]:
+    """Return the budgets that a maintenance adds, unless it waives them. Source: T-6."""
+    return () if _waives_budgets(maintenance) else maintenance.budgets
+
+
+def _waives_budgets(maintenance: Maintenance) -> bool:
+    declaration = maintenance.declaration
+    return declaration is not None and "budgets" in declaration.waived
 
 
 def closed(policy: MaintenancePolicy, host: Host, *, start_ms: int, end_ms: int) -> bool:

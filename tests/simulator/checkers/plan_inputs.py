@@ -10,7 +10,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.topology import Host
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, Plan
+from forewarn.planning.plan import Asked, HandBack, Plan
 from forewarn.planning.plan_text import PlanBody
 
 
@@ -59,7 +59,9 @@ def host_s(maintenance: Maintenance, host: Host | None, plan: PlanBody | None) -
     return maintenance.move_s + work_s + maintenance.return_s
 
 
-def plan_of_record(plan: MaintenancePlan, maintenance: Maintenance) -> Plan:
+def plan_of_record(
+    plan: MaintenancePlan, maintenance: Maintenance, hand_backs: tuple[HandBack, ...]
+) -> Plan:
     """Return a stored plan as the checker reads it, without entries."""
     asked = Asked(
         maintenance.hosts,
@@ -71,6 +73,9 @@ def plan_of_record(plan: MaintenancePlan, maintenance: Maintenance) -> Plan:
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
         postponed=tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed),
+        hand_backs=hand_backs,
+        exemption=maintenance.exemption,
+        failure_domain=maintenance.failure_domain,
     )
     body = plan.body
     return Plan(

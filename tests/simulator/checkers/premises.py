@@ -98,6 +98,16 @@ PREMISES = (
     "S-1: an older document read",
     "S-3: a VM reads its own document",
     "T-13: an event disturbs a VM",
+    "T-1: a maintenance is declared",
+    "T-2: a plan displaces a chosen start",
+    "T-2: a plan keeps a chosen start",
+    "T-2: an owner chooses",
+    "T-2: work starts at a chosen time",
+    "T-3: declared work",
+    "T-4: an operator or the time decides",
+    "T-4: an owner asks for a deferral",
+    "T-5: a window overruns",
+    "T-6: an emergency is declared",
 )
 """Each rule and its premise, as it is counted."""
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
     Acknowledge,
-    Approve,
     DriverAborted,
     DriverDone,
     HostValidated,
@@ -19,9 +19,9 @@ from forewarn.core.stimulus import (
     Reports,
 )
 from forewarn.core.topology import Topology
+from forewarn.replication.requests import ApprovalRequest
 from tests.simulator.checkers.contract import (
     OWED_S,
-    PREDICTION_S,
     is_a_users_wish,
     is_fault,
     is_owed_notice,
@@ -31,6 +31,7 @@ from tests.simulator.checkers.contract import (
     shared_vms,
     waived,
 )
+from tests.simulator.checkers.declaration_checker import DeclarationChecker
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import EventQueue
@@ -43,6 +44,7 @@ NOTICE_TOLERANCE_MS = 1500
 RATE_PPM_MAX, PPM = 200, 1_000_000
 """By how many millionths any machine's clock may run too fast or too slow."""
 
+DEFAULTS = NoticePolicy()
 S, E = OperationState, EventState
 ORDER: dict[OperationState | EventState, int] = dict(
     (
@@ -59,11 +61,11 @@ class StateChecker:
     """Follows every durable change, and checks it alone and against what went before."""
 
     def __init__(
-        self, queue: EventQueue, state: State | None = None, *, prediction_s: int = PREDICTION_S
+        self, queue: EventQueue, state: State | None = None, *, policy: NoticePolicy = DEFAULTS
     ) -> None:
         """Begin with what is durable, which is changed from now on; without it, with nothing."""
         self.queue = queue
-        self._prediction_s = prediction_s
+        self._prediction_s = policy.prediction_s
         #: Since when nothing has kept a change from a node; the world says it.
         self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
         #: Rule -> how often there was something to hold it against.
@@ -106,6 +108,7 @@ class StateChecker:
         #: the system's clock outlives a process: what it was put right by is not a broken promise.
         self.jumped_ms = 0
         self.documents = DocumentChecker(self.state, self.premises)
+        self.declarations = DeclarationChecker(self.state, policy.maintenance, self.premises)
         self.groups_of: dict[str, set[str]] = {}
 
     def recovers(self) -> None:
@@ -117,8 +120,12 @@ class StateChecker:
             number: tries for number, tries in self.abort_calls.items() if tries >= ABORT_TRIES
         }
 
-    def durable(self, changes: Changes) -> None:
-        """Take a change that has just become durable, and check it."""
+    def durable(self, changes: Changes, service_ms: int | None = None) -> None:
+        """Take a change that has just become durable, and check it.
+
+        `service_ms`: the time of the service; None: its clock is true.
+        """
+        now_ms = self.queue.now_ms if service_ms is None else service_ms
         topology = self.state.topology
         if changes.of_fleet:
             topology = topology.copy()
@@ -129,10 +136,16 @@ class StateChecker:
         for event in changes.events.values():
             self._check_event(event, topology, changes)
         for operation in changes.operations.values():
+            before = self.operations.get(operation.number)
             self._check_operation(operation, topology, changes)
+            self.declarations.check_operation(
+                operation, before, topology, changes=changes, now_ms=now_ms
+            )
+        self.declarations.durable(changes, now_ms)
         self.documents.durable(changes)
         self.view_changed_ms.update(dict.fromkeys(changes.views, self.queue.now_ms))
         self.state.adopt(changes)
+        self.declarations.adopted(changes)
         self.operations.update(changes.operations)
         self.events.update(changes.events)
         if changes.of_fleet:
@@ -201,7 +214,6 @@ class StateChecker:
         if operation.state is S.ANNOUNCED:
             waives = waived(operation, {**self.state.maintenances, **changes.maintenances})
             self._check_notice(operation, before, topology, waives=waives)
-        self._check_handed_back(operation, before, topology, changes)
         starts = before is None or before.state is not S.RUNNING
         if operation.state is S.RUNNING and starts:
             self._check_start(operation, before, topology, changes)
@@ -478,50 +490,6 @@ class StateChecker:
             return changes.enrolments[group] is not None
         return group in self.state.enrolments
 
-    def _check_handed_back(
-        self,
-        operation: Operation,
-        before: Operation | None,
-        topology: Topology,
-        changes: Changes,
-    ) -> None:
-        """Declared work is announced for a time that its owners agreed to, and keeps it. T-3."""
-        known = {**self.state.maintenances, **changes.maintenances}
-        maintenance = known.get(operation.maintenance)
-        declaration = maintenance.declaration if maintenance else None
-        if declaration is None or not operation.vms or operation.is_return:
-            return
-        self.premises["T-3: declared work"] += 1
-        started_ms = operation.execution.started_ms
-        if started_ms is not None and started_ms < (operation.earliest_start_ms or 0):
-            raise Violation("T-3", f"{operation.id} started before its owners agreed")
-        if operation.state is not S.ANNOUNCED or (before and before.state is not S.PLANNED):
-            return
-        every = {**self.state.choices, **changes.choices}
-        moved = {**self.state.deferrals, **changes.deferrals}
-        #: For each owner whose VMs may not be disturbed at once: its chosen start or None, and its
-        #: deadline.
-        waiting: list[tuple[int | None, int]] = []
-        for owner in {topology.groups[topology.vms[vm].group].owner for vm in operation.vms}:
-            place = (operation.maintenance, operation.host, owner)
-            own = [e for e in every.values() if e and (e.maintenance, e.host, e.owner) == place]
-            granted = [
-                e.granted_ms or 0
-                for e in moved.values()
-                if e and (e.maintenance, e.host, e.owner) == place
-            ]
-            at_ms = next((e.start_ms for e in own if e.decision.value == "at"), None)
-            if at_ms is not None or not own:
-                waiting.append((at_ms, max([declaration.deadline_ms, *granted])))
-        chosen_ms = {at_ms for at_ms, _ in waiting if at_ms is not None}
-        agreed_ms = max((deadline_ms for _, deadline_ms in waiting), default=0)
-        if len(chosen_ms) == 1:
-            others_ms = [deadline_ms for at_ms, deadline_ms in waiting if at_ms is None]
-            if min(chosen_ms) > max(others_ms, default=0):
-                agreed_ms = min(chosen_ms)
-        if agreed_ms > max(self.queue.now_ms, operation.earliest_start_ms or 0):
-            raise Violation("T-3", f"{operation.id} was announced before its owners agreed")
-
     def _is_approved(
         self, event_id: str, operation: Operation, topology: Topology, changes: Changes
     ) -> bool:
@@ -554,10 +522,10 @@ class StateChecker:
 
 
 def step_checker(
-    state: State, stimulus: PlaneStimulus, now_ms: int, prediction_s: int
+    state: State, stimulus: PlaneStimulus, now_ms: int, policy: NoticePolicy
 ) -> StateChecker:
     """Return the checker as it would be with this state, which is its own, before one stimulus."""
-    checker = StateChecker(EventQueue(now_ms), state, prediction_s=prediction_s)
+    checker = StateChecker(EventQueue(now_ms), state, policy=policy)
     checker.operations = {**state.operations, **state.aborts}
     checker.events = dict(state.events)
     checker.untold = {each.number for each in checker.operations.values() if each.silent}
@@ -566,7 +534,7 @@ def step_checker(
         checker.asked[event.id] = dict.fromkeys(event.approved_by)
         for vm in event.approved_by:
             checker.groups_of.setdefault(vm, set()).add(event.group)
-    if isinstance(stimulus, Approve):
+    if isinstance(stimulus, ApprovalRequest):
         for event_id in stimulus.event_ids:
             checker.asked.setdefault(event_id.upper(), {})[stimulus.vm] = None
     elif isinstance(stimulus, Acknowledge):

@@ -3,24 +3,35 @@
 import copy
 from typing import TypeVar
 
+from forewarn.core.maintenance import TargetProgress
 from forewarn.core.state import State
 
 T = TypeVar("T")
+_MAINTAINED = (
+    *("maintenances", "plans", "targets", "choices", "deferrals", "policies", "tickets"),
+    "last_disturbed_ms",
+)
+"""Tables of maintenances, which only a world with a declaration has."""
 
 
 def cloned(state: State, *, of_fleet: bool) -> State:
     """A state that can be changed without the other."""
     made = copy.copy(state)
-    for name in ("operations", "aborts", "events", "enrolments", "views", "waits"):
+    for name in ("operations", "aborts", "events", "enrolments", "views", "waits", *_MAINTAINED):
         setattr(made, name, dict(getattr(state, name)))
+    made._progress = {number: _copied_slots(each) for number, each in state._progress.items()}
     made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
-    for name in ("looks", "ends", "polls"):
+    for name in ("looks", "ends", "polls", "closes", "agreements", "decisions", "usage"):
         setattr(made, name, _copied(getattr(state, name)))
     made._undo = []
     made.waiting, made.places = _copied(state.waiting), _copied(state.places)
     if of_fleet:
         made.topology = state.topology.copy()
     return made
+
+
+def _copied_slots(progress: TargetProgress) -> TargetProgress:
+    return TargetProgress({**progress.targets}, {**progress.working}, {**progress.failed})
 
 
 def _copied(thing: T) -> T:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
-    Approve,
     DriverAborted,
     DriverBegun,
     DriverDone,
@@ -16,6 +15,7 @@ from forewarn.core.stimulus import (
     NoticeShown,
     PlaneStimulus,
 )
+from forewarn.replication.requests import ApprovalRequest
 from tests.simulator.exploration.people import People
 from tests.simulator.exploration.points import Duty, Point
 from tests.simulator.exploration.situations import GRAIN_MS, Effect, Shown, Situations
@@ -39,7 +39,8 @@ class Moves:
     def start(self) -> Point:
         """The first state: the fleet is there and shown."""
         world = self._world
-        core = self.cores.first(world.start, *(Enable(group) for group in world.enabled))
+        enabled = (Enable(group) for group in world.enabled)
+        core = self.cores.first(world.start, *enabled, *world.before)
         shown = tuple(sorted(self.cores.all[core].shown.items()))
         return Point(core, True, (), (), shown, (), (), (), world.crashes, world.failovers)
 
@@ -238,7 +239,7 @@ class Moves:
                 known = events.get(event_id)
                 if status != "Scheduled" or known is None:
                     continue
-                effect = self.cores.effect(point.core, Approve(name, (event_id,)))
+                effect = self.cores.effect(point.core, ApprovalRequest(name, (event_id,), ""))
                 if effect is not None:
                     yield f"{name} approves {event_id[:8]}", self._follows(point, effect)
 

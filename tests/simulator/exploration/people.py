@@ -6,7 +6,6 @@ from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import State
 from forewarn.core.stimulus import (
     Acknowledge,
-    Approve,
     Cancel,
     Complete,
     DriverAborted,
@@ -20,6 +19,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Health
+from forewarn.replication.requests import ApprovalRequest
 from tests.simulator.exploration.situation_promises import check_in_time
 from tests.simulator.exploration.situations import Effect, Situations
 from tests.simulator.exploration.worlds import SmallWorld
@@ -37,9 +37,11 @@ class People:
         """Begin with nothing asked for."""
         self._world, self._cores = world, cores
         self._wishes: list[tuple[str, PlaneStimulus, int]] = []
-        wishes: tuple[PlaneStimulus, ...] = (*world.asks, *world.changes)
+        wishes: tuple[PlaneStimulus, ...] = (*world.asks, *world.changes, *world.words)
         for number, stimulus in enumerate(wishes):
             label = f"ask {number}" if number < len(world.asks) else f"change {number}"
+            if number >= len(world.asks) + len(world.changes):
+                label = f"{type(stimulus).__name__} {number}"
             self._wishes.append((label, stimulus, 1 << number))
         self._asks_mask = (1 << len(world.asks)) - 1
         self._offers: dict[int, list[tuple[str, Effect]]] = {}
@@ -54,10 +56,17 @@ class People:
                 effect = self._cores.effect(core, stimulus, wish)
                 if effect is not None:
                     offers.append((label, effect))
+            offers += self._planned(core)
             self._check_strangers(core)
             check_in_time(self._cores.all[core], self._world.policy)
             self.heals(core)
         return offers
+
+    def _planned(self, core: int) -> Iterator[tuple[str, Effect]]:
+        for number, maintenance in [*self._cores.all[core].state.maintenances.items()]:
+            effect = self._cores.planned(core, number) if maintenance.plan_wanted else None
+            if effect is not None:
+                yield f"m-{number} is planned", effect
 
     def _wanted(self, core: int) -> Iterator[tuple[str, PlaneStimulus, int]]:
         situation = self._cores.all[core]
@@ -99,7 +108,7 @@ class People:
             self._cores.effect(core, DriverAborted(number, "it cannot be reached"))
         for event in tuple(state.events.values()):
             for vm in tuple(state.topology.vms.values()):
-                asked = Approve(vm.name, (event.id,))
+                asked = ApprovalRequest(vm.name, (event.id,), "")
                 if vm.group != event.group and self._cores.effect(core, asked) is not None:
                     raise Violation("7", f"{vm.name} approved {event.id} of {event.group}")
 

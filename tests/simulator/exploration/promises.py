@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import to_row
-from forewarn.core.stimulus import (
-    Approve,
-    DriverAborted,
-    DriverDone,
-    Recover,
-    Retry,
-)
+from forewarn.core.state import TABLES
+from forewarn.core.stimulus import DriverAborted, DriverDone, Recover, Retry
+from forewarn.replication.requests import ApprovalRequest
 from tests.simulator.checkers.contract import (
     OWED_S,
     is_fault,
@@ -83,12 +79,13 @@ def _check_history(outcome: StepResult) -> None:
         for entry in outcome.changes.entries
         for image in entry.images
     }
-    for kind, key, record in outcome.changes.images():
-        if kind == "enrolment" and (kind, key) not in told:
-            continue  # when a group polled last makes no history
-        row = None if record is None else to_row(record)
-        if (kind, key) not in told or told[kind, key] != row:
-            raise Violation("10", f"history does not tell what became of {kind} {key}")
+    for kind in TABLES:
+        for key, record in outcome.changes.records(kind).items():
+            if kind == "enrolment" and (kind, key) not in told:
+                continue  # when a group polled last makes no history
+            row = None if record is None else to_row(record)
+            if (kind, key) not in told or told[kind, key] != row:
+                raise Violation("10", f"history does not tell what became of {kind} {key}")
 
 
 def _check_changes(
@@ -101,15 +98,15 @@ def _check_changes(
     """Check a change as that of a random world, and that no id was given out twice."""
     state = before.state
     own = cloned(state, of_fleet=True)
-    step_checker(own, stimulus, after.now_ms, policy.prediction_s).durable(outcome.changes)
+    step_checker(own, stimulus, after.now_ms, policy).durable(outcome.changes)
     for event in outcome.changes.events.values():
         if event.id not in state.events and int(event.id[:8], 16) <= before.guids:
             raise Violation("3", f"event {event.id} has come back")
-    if isinstance(stimulus, Approve):
+    if isinstance(stimulus, ApprovalRequest):
         _check_answered(stimulus, state, after.state)
 
 
-def _check_answered(approval: Approve, before: State, after: State) -> None:
+def _check_answered(approval: ApprovalRequest, before: State, after: State) -> None:
     """Invariants 7 and 11: what was answered 200 is durable, and none of another's business."""
     vm = before.topology.vms.get(approval.vm)
     if vm is None:
@@ -165,7 +162,7 @@ def _approved_by_all(operation: Operation, state: State) -> bool:
 
 def _check_begin(before: State, stimulus: PlaneStimulus, outcome: StepResult, after: State) -> None:
     """Invariant 9: a driver is told to begin what has just started, and nothing else."""
-    begin = [each.number for each in outcome.follow_up.begin]
+    begin = [each.number for each in outcome.begin]
     if len(set(begin)) != len(begin):
         raise Violation("9", f"{begin} are to be begun: one of them twice")
     wanted = set()
@@ -183,7 +180,7 @@ def _check_begin(before: State, stimulus: PlaneStimulus, outcome: StepResult, af
         _check_taken_up(outcome, after)
     owed = {number for number in after.aborts if number not in before.aborts}
     owed |= set(after.aborts) if isinstance(stimulus, Recover) else set()
-    aborts = {each.number for each in outcome.follow_up.abort}
+    aborts = {each.number for each in outcome.abort}
     if owed != aborts:
         raise Violation("L-7", f"{sorted(aborts)} are to be aborted, not {sorted(owed)}")
 
@@ -220,6 +217,8 @@ def _check_at_rest(after: Situation) -> None:
 
 
 def _has_reason(operation: Operation, state: State, now_ms: int) -> bool:
+    if operation.maintenance and (operation.earliest_start_ms or 0) > now_ms:
+        return False
     if operation.notice.shown_ms and operation.not_before_ms <= now_ms:
         return True
     events = [state.events[each] for each in operation.events]

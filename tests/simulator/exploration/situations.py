@@ -6,8 +6,10 @@ what must hold in `promises.py`.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from forewarn.control.planning import plan_made, planner_task
 from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.policy import NoticePolicy
@@ -18,15 +20,17 @@ from forewarn.errors import CallerError
 from tests.simulator.exploration import promises
 from tests.simulator.exploration.copies import cloned
 from tests.simulator.exploration.situation_promises import check_situation
+from tests.simulator.exploration.worlds import START_MS
 from tests.simulator.world.crash_points import Violation
 
-START_MS = 1_790_000_100_000
 GRAIN_MS = 300_000
 """Time passes by at most this much at once: all notices of the worlds are multiples of it."""
 
 Shown: TypeAlias = tuple[int, int, tuple[tuple[str, str], ...]]
 """A document: how often its group was enabled, incarnation, id and status of each event."""
 S = OperationState
+MAINTAINED = ("maintenances", "plans", "targets", "choices", "deferrals", "policies", "tickets")
+"""Tables of maintenances, their owners' words and tickets."""
 
 
 class Effect(NamedTuple):
@@ -90,6 +94,19 @@ class Situations:
         if key not in effects:
             effects[key] = self._step(number, stimulus, wish, wait_ms=0)
         return effects[key]
+
+    def planned(self, number: int, maintenance: int) -> Effect | None:
+        """Have the plan made that a maintenance waits for. Source: F-2."""
+        situation, key = self.all[number], ("plan", maintenance)
+        if key not in situation.effects:
+            task = planner_task(
+                situation.state,
+                situation.state.maintenances[maintenance],
+                policy=self.policy,
+                now_ms=situation.now_ms,
+            )
+            situation.effects[key] = self._step(number, plan_made(task), 0, wait_ms=0)
+        return situation.effects[key]
 
     def passing(self, number: int) -> Effect | None:
         """Let time pass until something is due, a grain of it at most."""
@@ -170,9 +187,9 @@ class Situations:
                 (key, self.all[found].shown[key] if view is not None else None)
                 for key, view in sorted(changes.views.items())
             ),
-            tuple((o.number, o.execution.attempt, o.events) for o in outcome.follow_up.begin),
-            tuple(each.number for each in outcome.follow_up.abort),
-            outcome.follow_up.announced,
+            tuple((o.number, o.execution.attempt, o.events) for o in outcome.begin),
+            tuple(each.number for each in outcome.abort),
+            outcome.announced,
             due,
         )
         return effect if found != number or any(effect[1:]) else None
@@ -225,6 +242,7 @@ class Situations:
             tuple(sorted((g.name, g.strict_approval) for g in topology.groups.values())),
             tuple(sorted(state.waits.items())),
             frozenset(each for each in state.looks._passed if each[1] == "start"),
+            tuple(_relative(each, now_ms) for name in MAINTAINED for each in _table(state, name)),
             state.last_number,
             situation.guids,
             situation.uttered,
@@ -232,9 +250,38 @@ class Situations:
         )
 
 
+def _table(state: State, name: str) -> list[object]:
+    """Return the records of a table in order; plans in order of their maintenances."""
+    table = getattr(state, name)
+    return [table[key] for key in sorted(table, key=str)] if name != "plans" else [*table.values()]
+
+
+def _relative(thing: object, now_ms: int) -> object:
+    """Return what of a record can matter to anything that comes: times that are still ahead."""
+    if isinstance(thing, (tuple, list)):
+        return tuple(_relative(each, now_ms) for each in thing)
+    if isinstance(thing, dict):
+        return tuple((key, _relative(each, now_ms)) for key, each in thing.items())
+    names = getattr(type(thing), "__match_args__", None)
+    if not names or isinstance(thing, Enum):
+        return thing
+    return (type(thing).__name__, *(_member(thing, name, now_ms) for name in names))
+
+
+def _member(thing: object, name: str, now_ms: int) -> object:
+    held = getattr(thing, name)
+    if name in {"id", "parent", "plan"} and isinstance(held, str):
+        return bool(held)  # a plan is the same whenever it was made
+    if name.endswith("_ms") and isinstance(held, int):
+        return max(held - now_ms, -1)
+    return _relative(held, now_ms)
+
+
 def _operation_key(operation: Operation, now_ms: int) -> object:
     """What of an operation can matter to anything that comes."""
     o = operation
+    if o.maintenance:
+        return _relative(o, now_ms)
     asked = (max(o.requested_start_ms - now_ms, 0),) if o.requested_start_ms else ()
     fixed = (o.number, o.request, o.cause.value, o.host, o.vms, o.destination, o.silent, asked)
     if o.state is S.PLANNED:
@@ -256,7 +303,7 @@ def _operation_key(operation: Operation, now_ms: int) -> object:
 
 def everything(state: State) -> Changes:
     """The durable part of a state, as it is loaded from a store."""
-    return Changes(
+    changes = Changes(
         last_number=state.last_number,
         topology=state.topology.copy(),
         operations={**state.operations, **state.aborts},
@@ -264,3 +311,6 @@ def everything(state: State) -> Changes:
         enrolments=dict(state.enrolments),
         views=dict(state.views),
     )
+    for name in MAINTAINED:
+        getattr(changes, name).update(getattr(state, name))
+    return changes

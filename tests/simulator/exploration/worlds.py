@@ -3,9 +3,25 @@
 from dataclasses import dataclass
 
 from forewarn.core.impact import Cause, Impact
+from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
+from forewarn.core.stimulus import (
+    ApplyPolicy,
+    AskDeferral,
+    CancelMaintenance,
+    ChangeTopology,
+    ChooseStarts,
+    CreateMaintenance,
+    DecideDeferral,
+    DeclareMaintenance,
+    HostChoice,
+    PlaneStimulus,
+    RequestMaintenance,
+)
 from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.hand_back import Severity
+from forewarn.values import replace
 
 PREDICTION_S = 1500
 """How far ahead failures are foreseen: days would only be more of the same time."""
@@ -28,6 +44,10 @@ class SmallWorld:
     share: int = 20
     #: What may become of the layout, once each.
     changes: tuple[ChangeTopology, ...] = ()
+    #: What operators and owners say of maintenances, once each.
+    words: tuple[PlaneStimulus, ...] = ()
+    #: What has happened before.
+    before: tuple[PlaneStimulus, ...] = ()
     hosts: tuple[Host, ...] = HOSTS
     groups: tuple[Group, ...] = (WEB, DB)
     vms: tuple[Vm, ...] = VMS
@@ -59,12 +79,37 @@ STRICT = Group("web", owner="ann", terminate_notice_s=300, strict_approval=True)
 GPUS = Group("web", GroupKind.SCALE_SET, owner="ann", fault_domain_count=1, terminate_notice_s=300)
 C = Cause
 
+START_MS = 1_790_000_100_000
+"""When the worlds begin."""
+HAND_BACK_S = 3600
+CHOSEN_MS = START_MS + 2400 * 1000
+DECLARING = MaintenancePolicy(
+    hand_back_s=HAND_BACK_S,
+    hand_back_max_s=4 * HAND_BACK_S,
+    deferral_limit_s=900,
+    deferral_decision_s=600,
+)
+
+
+def choices(*owners: str, host: str = "a", at_ms: int = CHOSEN_MS, **more: bool) -> ChooseStarts:
+    """Owners choose the same start on a host; 0: they hand it back."""
+    decision = Decision.AT if at_ms else Decision.RELEASE
+    every = tuple(HostChoice(host, owner, decision, at_ms, **more) for owner in owners)
+    return ChooseStarts(1, every, "owner")
+
+
+def deferral(owner: str, by_s: int) -> AskDeferral:
+    """An owner asks for a later deadline of host a."""
+    until_ms = START_MS + (HAND_BACK_S + by_s) * 1000
+    return AskDeferral(1, (("a", owner),), until_ms, "a sale", owner)
+
+
 WORLDS: tuple[SmallWorld, ...] = (
     SmallWorld(
         "routine",
         (ask(C.HOST_REBOOT, "a"), ask(C.HOST_UPDATE, "b"), ask(C.LIVE_MIGRATION, "b", to="a")),
         asks_max=2,
-        share=45,
+        share=35,
         failovers=1,
     ),
     SmallWorld(
@@ -123,6 +168,31 @@ WORLDS: tuple[SmallWorld, ...] = (
         policy=NoticePolicy(prediction_s=PREDICTION_S, overdue_after_s=1200, disable_after_s=840),
         silence=True,
         operators=True,
+        crashes=1,
+    ),
+    SmallWorld(
+        "declared",
+        (ask(C.HOST_REBOOT, "a"),),
+        asks_max=1,
+        share=10,
+        groups=(WEB, Group("db", owner="bob", terminate_notice_s=600)),
+        policy=NoticePolicy(prediction_s=PREDICTION_S, overdue_after_s=1200, maintenance=DECLARING),
+        before=(
+            CreateMaintenance(C.HOST_REBOOT, ("a", "b"), 600),
+            DeclareMaintenance(1, Severity.ROUTINE),
+        ),
+        words=(
+            choices("ann", "bob", approves=True),
+            choices("ann"),
+            choices("bob", at_ms=CHOSEN_MS + 300_000),
+            choices("bob", at_ms=0),
+            choices("ann", host="b", at_ms=CHOSEN_MS + 1_800_000),
+            deferral("ann", 600),
+            deferral("bob", 1800),
+            DecideDeferral(1, "bob", grants=True, by="operator"),
+            ApplyPolicy(replace(DECLARING, freezes=((CHOSEN_MS - 60_000, CHOSEN_MS + 60_000),))),
+            CancelMaintenance(1),
+        ),
         crashes=1,
     ),
 )

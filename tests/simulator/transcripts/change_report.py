@@ -7,7 +7,7 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Alert, Operation, OperationState
 from forewarn.core.why import why
 from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.blockers import Blocker, Code
+from forewarn.rules.blockers import Blocker, code_of
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.deployment import Deployment
 
@@ -145,8 +145,10 @@ class ChangeReport:
             if operation.reason:
                 return f"is stuck: {operation.reason}"
             return "alert: runs longer than it should" if operation.alert is not Alert.NONE else ""
-        asked = [each for each in found if each.code is Code.APPROVAL]
-        others = [each.text for each in found if each.code not in {Code.APPROVAL, Code.TIME}]
+        asked = [each for each in found if each.code is code_of("approval")]
+        others = [
+            each.text for each in found if each.code not in {code_of("approval"), code_of("time")}
+        ]
         parts = [self._asked(operation, each) for each in asked]
         line = f"waits for {', '.join(parts)}" if parts else ""
         if others:

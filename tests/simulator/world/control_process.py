@@ -16,9 +16,10 @@ from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
 from forewarn.control.engine import RETRY_S, ControlEngine
 from forewarn.control.gate_checks import Gate
 from forewarn.control.inbox import Stopping, Submission
-from forewarn.control.plane import Committed, ControlPlane
+from forewarn.control.plane import ControlPlane
 from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import NoticePolicy
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import PlaneStimulus, PlannerReport
 from forewarn.drivers import Driver, Task
 from forewarn.errors import ForewarnError
@@ -302,10 +303,10 @@ class SimulatedControl:
         """Another process is the writer: the daemon ends as soon as its loop has."""
         self._lost = str(why)
 
-    def submit(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
+    def submit(self, stimulus: PlaneStimulus, actor: str) -> Future[StepResult]:
         """Ask for something and have it handled; a dead process refuses the connection."""
         if self.loop is None:
-            refused: Future[Committed] = Future()
+            refused: Future[StepResult] = Future()
             refused.set_exception(Stopping())
             return refused
         answer = self.loop.submit(stimulus, actor)

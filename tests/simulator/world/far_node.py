@@ -13,13 +13,9 @@ from functools import partial
 
 from forewarn.ids import Ids
 from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.messages import (
-    ApprovalRequest,
-    DocumentChange,
-    RequestAnswer,
-    Upstream,
-)
+from forewarn.replication.messages import DocumentChange, Upstream
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.requests import ApprovalRequest, RequestAnswer
 from forewarn.replication.spool import FILE as SPOOLED
 from forewarn.replication.spool import Spool
 from forewarn.replication.worker_client import WorkerClient

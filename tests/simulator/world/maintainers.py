@@ -3,10 +3,6 @@
 What becomes of a word is decided by the product. Each activity draws from its own stream.
 """
 
-from concurrent.futures import Future
-from typing import Protocol
-
-from forewarn.control.plane import Committed
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState
@@ -17,9 +13,10 @@ from forewarn.core.topology import select
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
-from tests.simulator.world.deployment import Deployment
+from tests.simulator.world import tenants
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.simulator.world.operators import Operators
 
 M = MaintenanceState
 
@@ -35,22 +32,18 @@ WINDOW_MIN = 240
 """Shortest window in minutes: a wave takes its notice and half an hour."""
 ROOMY_MIB = 1 << 20
 """Memory of a host that any VMs fit on."""
+HAND_BACK_S, URGENT_S, HAND_BACK_MAX_S = 900, 600, 2 * 24 * 3600
+"""The shortest hand-back windows, and the longest: worlds are short."""
+DECLARING = MaintenancePolicy(
+    hand_back_s=HAND_BACK_S,
+    urgent_hand_back_s=URGENT_S,
+    hand_back_max_s=HAND_BACK_MAX_S,
+    deferral_limit_s=1800,
+    deferral_decision_s=3 * 3600,
+)
+"""What is in force until an operator applies another policy."""
 DURATIONS_S = (60, 600, 1800)
 """How long the work on a host may take."""
-
-
-class Operators(Protocol):
-    """Those who ask the service for something, and where they do."""
-
-    @property
-    def world(self) -> Deployment:
-        """What they look after."""
-
-    def ask(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
-        """Ask the service; return its answer, which may not have come yet."""
-
-    def submit(self, stimulus: PlaneStimulus, actor: str) -> bool:
-        """Ask the service; return whether it agreed."""
 
 
 def maintain(people: Operators, dice: Dice) -> None:
@@ -85,7 +78,7 @@ def maintain(people: Operators, dice: Dice) -> None:
         created = answer.result().maintenance
         assert created is not None
         if dice.chance(850):
-            people.submit(stimuli.StartMaintenance(created.number), "operator")
+            tenants.begin(people, created.number, dice)
 
 
 def apply_policy(people: Operators, dice: Dice) -> None:
@@ -108,6 +101,12 @@ def apply_policy(people: Operators, dice: Dice) -> None:
         duration_percentile=dice.pick((0, 50, 90, 100)),
         duration_label=dice.pick(("", "zone", "rack")),
         duration_samples=dice.pick((1, 2, 5)),
+        hand_back_s=HAND_BACK_S,
+        urgent_hand_back_s=URGENT_S,
+        hand_back_max_s=HAND_BACK_MAX_S,
+        deferral_limit_s=dice.pick((0, 1800, 4 * 3600)),
+        deferral_decision_s=dice.pick((0, 600, 3 * 3600)),
+        require_declaration=dice.chance(100),
     )
     people.submit(stimuli.ApplyPolicy(policy), "operator")
 

@@ -6,9 +6,9 @@ What becomes of a request is decided by the product. Each activity draws from it
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from forewarn.control.plane import Committed
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Alert, Operation, OperationState
+from forewarn.core.step import StepResult
 from forewarn.core.stimulus import (
     Acknowledge,
     Cancel,
@@ -21,7 +21,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
-from tests.simulator.world import maintainers
+from tests.simulator.world import maintainers, tenants
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 from tests.simulator.world.random_fleet import RandomFleet
@@ -63,7 +63,7 @@ class People:
         answer = self.ask(stimulus, actor)
         return answer.done() and answer.exception() is None
 
-    def ask(self, stimulus: PlaneStimulus, actor: str) -> Future[Committed]:
+    def ask(self, stimulus: PlaneStimulus, actor: str) -> Future[StepResult]:
         """Ask the service; return its answer, which may not have come yet."""
         world = self.world
         world.checker.operator_asks(stimulus)
@@ -145,7 +145,7 @@ class People:
         self._plan(name)
 
 
-def _is_answered(answer: Future[Committed]) -> bool:
+def _is_answered(answer: Future[StepResult]) -> bool:
     """Whether the service has agreed, or refused for good."""
     error = answer.exception()
     return error is None or isinstance(error, CallerError)
@@ -288,6 +288,8 @@ ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "maintenances": (8 * HOUR_MS, maintainers.maintain),
     "policies": (16 * HOUR_MS, maintainers.apply_policy),
     "steering": (2 * HOUR_MS, maintainers.steer),
+    "tenants": (HOUR_MS, tenants.answer),
+    "deferrals": (4 * HOUR_MS, tenants.decide),
 }
 """Every activity, how often it comes on average in ms, and what it is."""
 

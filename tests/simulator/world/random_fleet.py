@@ -33,7 +33,7 @@ from tests.simulator.world.failover import Failover
 from tests.simulator.world.far_node import FarNode, Hypervisor
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.machine_profile import MachineProfile
-from tests.simulator.world.maintainers import GATE, POLLS
+from tests.simulator.world.maintainers import DECLARING, GATE, POLLS
 from tests.simulator.world.metadata_node import SimulatedNode
 from tests.simulator.world.network import BURST
 from tests.simulator.world.node_disk import NodeDisk
@@ -50,6 +50,8 @@ FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 ZONES = ("1", "2", "3")
 RACK_HOSTS = 4
+VALIDATED, VALIDATED_EVERY = ("validation", GATE), 3
+"""Label of each third host, whose work a gate validates. Source: T-7."""
 GATE_FAILS_PERMILLE = 120
 """How often in a thousand a gate finds that the work does harm."""
 USER_OPERATIONS_MAX = 4
@@ -98,6 +100,7 @@ class RandomFleet(Deployment):
             notice_margin_ms=500,
             max_user_operations=USER_OPERATIONS_MAX,
             unscheduled_drivers=frozenset({self.driver.name}),
+            maintenance=DECLARING,
         )
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=self._draw_nodes(plan), drivers=drivers)
@@ -182,7 +185,11 @@ class RandomFleet(Deployment):
                 fault_domain=n % FAULT_DOMAINS,
                 update_domain=n % UPDATE_DOMAINS,
                 zone=ZONES[n // FAULT_DOMAINS % len(ZONES)],
-                labels=(("rack", f"r{n // RACK_HOSTS}"), ("row", ("even", "odd")[n % 2])),
+                labels=(
+                    ("rack", f"r{n // RACK_HOSTS}"),
+                    ("row", ("even", "odd")[n % 2]),
+                    *((VALIDATED,) if n % VALIDATED_EVERY == 1 else ()),
+                ),
                 memory_mib=MEMORY_MIB * self.plan.vms // self.plan.hosts,
             )
             for n in range(self.plan.hosts)
@@ -315,6 +322,10 @@ class RandomFleet(Deployment):
         """A gate is about to say what it found."""
         if service is self.service:
             self.checker.gate_answers(number, passes=passes, polls=gate.kind == "polls")
+
+    def validated(self, operation: Operation) -> None:
+        """A host has passed its validation, and is about to be reported."""
+        self.checker.validated.add((operation.number, operation.execution.attempt))
 
     def fail_over(self, *, cut: bool, back_ms: int) -> bool:
         """Let a standby contend for the store, and the old writer come back after that time.

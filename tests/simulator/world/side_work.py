@@ -11,9 +11,10 @@ from typing import Protocol
 
 from forewarn.control.gate_checks import POLL_GATE_TRIES, Gate, run_gate
 from forewarn.control.planner_host import PlannerHost
+from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.policy import AppliedPolicy
-from forewarn.core.stimulus import GateFailed, GatePassed
+from forewarn.core.stimulus import GateFailed, GatePassed, HostRejected, HostValidated
 from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import NeverReturns, Violation
 from tests.simulator.world.dice import Dice
@@ -52,6 +53,9 @@ class Findings(Protocol):
     ) -> None:
         """A gate is about to say what it found."""
 
+    def validated(self, operation: Operation) -> None:
+        """A host has passed its validation, and is about to be reported."""
+
 
 class SideWork(InlineExecutor):
     """Calls drivers at once; plans and checks come back when some time has passed."""
@@ -72,6 +76,10 @@ class SideWork(InlineExecutor):
             super().submit(work)
             return
         assert isinstance(work, partial)
+        if isinstance(work.args[0], Operation):
+            delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
+            self._later(delay_ms, partial(self._validate, work.args[0]))
+            return
         subject, given = work.args
         if not isinstance(subject, Maintenance):  # the number of one, and the name of a gate
             delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
@@ -107,6 +115,14 @@ class SideWork(InlineExecutor):
     def _once_awake(self, act: Callable[[], None]) -> None:
         if self._service.up:
             self._service.once_awake(act)
+
+    def _validate(self, operation: Operation) -> None:
+        problem = self._findings.gate_finds()
+        which, loop = (operation.number, operation.execution.attempt), self._service.loop
+        assert loop is not None
+        if not problem:
+            self._findings.validated(operation)
+        loop.bring(HostRejected(*which, problem) if problem else HostValidated(*which))
 
     def _answer_gate(self, number: int, name: str, tries: int = POLL_GATE_TRIES) -> None:
         gate = self._findings.gates[name]

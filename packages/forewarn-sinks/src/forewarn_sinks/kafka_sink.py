@@ -82,7 +82,7 @@ class KafkaSink:
             async with asyncio.timeout(target.timeout_s):
                 await producer.start()
         except (OSError, KafkaError, TimeoutError) as error:
-            raise self._failed(f"cannot be reached: {error or type(error).__name__}") from error
+            raise self._failure(f"cannot be reached: {error or type(error).__name__}") from error
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
         """Send events, and wait until all events are acknowledged."""
@@ -104,7 +104,7 @@ class KafkaSink:
                 await asyncio.gather(*sent)
         except (OSError, KafkaError, TimeoutError) as error:
             problem = f"did not accept an event: {error or type(error).__name__}"
-            raise self._failed(problem) from error
+            raise self._failure(problem) from error
 
     async def close(self) -> None:
         """Disconnect; the next producer sends unacknowledged events again."""
@@ -114,7 +114,7 @@ class KafkaSink:
                 async with asyncio.timeout(1.0):
                     await producer.stop()
 
-    def _failed(self, problem: str) -> DeliveryFailed:
+    def _failure(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._name, problem=problem)
 
 

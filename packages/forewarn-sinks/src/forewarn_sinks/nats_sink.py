@@ -76,7 +76,7 @@ class NatsSink:
                 **options,
             )
         except (OSError, nats.errors.Error, TimeoutError) as error:
-            raise self._failed(f"cannot be reached: {_error_text(error)}") from error
+            raise self._failure(f"cannot be reached: {_error_text(error)}") from error
         self._stream = client.jetstream(timeout=target.timeout_s)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
@@ -90,7 +90,7 @@ class NatsSink:
             try:
                 await self._stream.publish(subject, body, headers=headers)
             except (OSError, nats.errors.Error, TimeoutError) as error:
-                raise self._failed(f"did not accept an event: {_error_text(error)}") from error
+                raise self._failure(f"did not accept an event: {_error_text(error)}") from error
 
     async def close(self) -> None:
         """Disconnect."""
@@ -99,7 +99,7 @@ class NatsSink:
             with contextlib.suppress(Exception):
                 await client.close()
 
-    def _failed(self, problem: str) -> DeliveryFailed:
+    def _failure(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._name, problem=problem)
 
 

@@ -195,7 +195,7 @@ class AgentEngine:
                 self._table.take_back(record.event_id)
                 self._following.revive(record, again, now_ms=now_ms)
             elif self._release(record, now_ms):
-                self._released(record, now_ms)
+                self._end_release(record, now_ms)
         elif self._following.sighted:  # after a restart, wait for a confirmed document
             self._owe_recoveries(record)
             move = self._moves.get(record.stage)
@@ -213,7 +213,7 @@ class AgentEngine:
 
     def _prepare(self, record: EventRecord, now_ms: int) -> None:
         if record.group == len(record.plan):
-            self._prepared(record, now_ms)
+            self._end_preparation(record, now_ms)
             return
         group = record.plan[record.group]
         if record.started and not self._table.have_begun(group, record.event_id):
@@ -235,7 +235,7 @@ class AgentEngine:
         else:
             self._abort(record, "a step asked to abort")
 
-    def _prepared(self, record: EventRecord, now_ms: int) -> None:
+    def _end_preparation(self, record: EventRecord, now_ms: int) -> None:
         record.ready_ms = now_ms
         self._announce(record)
         self._notify("prepared", record, "is prepared for")
@@ -365,7 +365,7 @@ class AgentEngine:
                 return False
         return True
 
-    def _released(self, record: EventRecord, now_ms: int) -> None:
+    def _end_release(self, record: EventRecord, now_ms: int) -> None:
         self._mark()
         if not record.gone:
             record.stage = rec.ABORTED

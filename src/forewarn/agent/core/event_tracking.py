@@ -92,7 +92,7 @@ class TrackedEvents:
         self._doubted = None
         self.sighted = True
         if document == self._last:
-            self._miss(now_ms, at_once=False)
+            self._end_missing(now_ms, at_once=False)
             return
         newer = document.incarnation > self._incarnation or document.incarnation == NO_INCARNATION
         self._last = document
@@ -101,14 +101,14 @@ class TrackedEvents:
         for event in sorted(document.events, key=self._is_of_others):
             record = self.get(event.event_id)
             if record is None:
-                self._appeared(event, now_ms)
+                self._add_event(event, now_ms)
             elif not record.gone:
                 record.missing_ms = 0
                 if record.event != event:
-                    self._changed(record, event, now_ms=now_ms)
-        self._miss(now_ms, at_once=newer)
+                    self._update_event(record, event, now_ms=now_ms)
+        self._end_missing(now_ms, at_once=newer)
 
-    def _miss(self, now_ms: int, *, at_once: bool) -> None:
+    def _end_missing(self, now_ms: int, *, at_once: bool) -> None:
         """End the events missing in the document, at once or after `MISSING_MS`.
 
         A missing event without a newer incarnation violates D-1, unless the service started over
@@ -118,13 +118,13 @@ class TrackedEvents:
             if record.gone or record.event_id in self._last_events:
                 continue
             if at_once or _is_overdue(record, now_ms):
-                self._vanished(record, now_ms)
+                self._end_event(record, now_ms)
             else:
                 record.missing_ms = record.missing_ms or now_ms
 
     def shown_again(self, record: EventRecord) -> ScheduledEvent | None:
         """Return the event of an ended record if the event is announced again, or None."""
-        event = self._shown(record.event_id) if record.gone else None
+        event = self._last_event(record.event_id) if record.gone else None
         return event if event is not None and event.status != "Started" else None
 
     def revive(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
@@ -138,13 +138,13 @@ class TrackedEvents:
         self._mark()
         self._notify("seen", record, "is announced again", level="warning")
 
-    def _shown(self, event_id: str) -> ScheduledEvent | None:
+    def _last_event(self, event_id: str) -> ScheduledEvent | None:
         return self._last_events.get(event_id)
 
     def _is_of_others(self, event: ScheduledEvent) -> bool:
         return not self._identity.named_in(event.resources)
 
-    def _appeared(self, event: ScheduledEvent, now_ms: int) -> None:
+    def _add_event(self, event: ScheduledEvent, now_ms: int) -> None:
         event_id = event.event_id.upper()
         if self._finished.get(event_id) == "recover":
             return  # only a stale document shows an ended event
@@ -160,9 +160,9 @@ class TrackedEvents:
         self._beyond = ""
         record = EventRecord(event, now_ms)
         self._records[event_id] = record
-        self._decide(record, now_ms)
+        self._apply_rule(record, now_ms)
 
-    def _decide(self, record: EventRecord, now_ms: int) -> None:
+    def _apply_rule(self, record: EventRecord, now_ms: int) -> None:
         event = record.event
         rules = (ADVISORY,) if event.status == ADVISORY_STATUS else self._rules
         rule = (
@@ -191,12 +191,12 @@ class TrackedEvents:
         level = "info" if rule.action == "ignore" else "warning"
         self._notify("seen", record, f"is announced{late}; rule: {rule.name}", level=level)
 
-    def _changed(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
+    def _update_event(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
         before = record.event
         record.event = event
         self._mark()
         if before.status == ADVISORY_STATUS != event.status:
-            self._decide(record, now_ms)
+            self._apply_rule(record, now_ms)
             return
         mine = self._identity.named_in(event.resources)
         if record.started and before.status != "Started":
@@ -216,9 +216,9 @@ class TrackedEvents:
             record.ending = record.ending or "cancel"
         elif record.stage == rec.ABORTED:
             if mine and not was_mine:
-                self._decide(record, now_ms)
+                self._apply_rule(record, now_ms)
         elif record.stage in (rec.WATCHING, rec.READY) and not record.plan:
-            self._decide(record, now_ms)
+            self._apply_rule(record, now_ms)
 
     def tell_start(self, record: EventRecord) -> None:
         """Append the notification that an event has started."""
@@ -226,7 +226,7 @@ class TrackedEvents:
         mine = self._identity.named_in(record.event.resources)
         self._notify("started", record, "has started", level="warning" if mine else "info")
 
-    def _vanished(self, record: EventRecord, now_ms: int) -> None:
+    def _end_event(self, record: EventRecord, now_ms: int) -> None:
         if record.start_untold:
             self.tell_start(record)
         due_ms = record.event.not_before_ms
@@ -253,9 +253,9 @@ class TrackedEvents:
         while len(self._finished) > FINISHED_MAX:
             del self._finished[next(iter(self._finished))]
         self._mark()
-        again = self._shown(record.event_id)
+        again = self._last_event(record.event_id)
         if again is not None:
-            self._appeared(again, now_ms)
+            self._add_event(again, now_ms)
 
     def form(self) -> dict[str, object]:
         """Return the durable state, in JSON types."""

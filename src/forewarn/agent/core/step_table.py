@@ -90,7 +90,7 @@ class StepTable:
         event_id = event.event_id.upper()
         held = self._steps.get(step.name)
         if held is None:
-            held = self._new(step.name, step, phase="prepare")
+            held = self._add_step(step.name, step, phase="prepare")
             self._begin(held, event, now_ms=now_ms)
         elif held.phase != "prepare" and held.status != rec.AGAIN:
             return ""  # wait until the step is undone, then prepare the step again
@@ -115,7 +115,7 @@ class StepTable:
         event_id = event.event_id.upper()
         held = self._steps.get(step.name)
         if held is None:
-            held = self._new(step.name, step, phase="prepare")
+            held = self._add_step(step.name, step, phase="prepare")
             held.event = event
             held.status = rec.UNPREPARED
             held.attempt = 1  # so that a hook that never begins does not remove the step
@@ -129,7 +129,7 @@ class StepTable:
         key = check_key(step, event.event_id.upper())
         held = self._steps.get(key)
         if held is None:
-            held = self._new(key, step, phase="approve")
+            held = self._add_step(key, step, phase="approve")
             self._begin(held, event, now_ms=now_ms)
         elif held.status == rec.AGAIN:
             self._begin(held, event, now_ms=now_ms)
@@ -137,7 +137,7 @@ class StepTable:
 
     def have_begun(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
         """Return whether all steps have begun for the event; steps without a hook have."""
-        held = [self._held(step, event_id) for step in steps]
+        held = [self._step_held_for(step, event_id) for step in steps]
         return all(one is not None and one.status != rec.UNPREPARED for one in held)
 
     def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
@@ -182,7 +182,7 @@ class StepTable:
 
     def release(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
         """Undo a step unless another event needs it; return whether nothing remains to do."""
-        held = self._held(step, record.event_id)
+        held = self._step_held_for(step, record.event_id)
         if held is None:
             return True
         held.recovers = held.recovers or record.ending == "recover"
@@ -333,11 +333,11 @@ class StepTable:
 
     # ---- helpers -------------------------------------------------------------------------------
 
-    def _held(self, step: PreparationStep, event_id: str) -> StepRecord | None:
+    def _step_held_for(self, step: PreparationStep, event_id: str) -> StepRecord | None:
         held = self._steps.get(step.name)
         return held if held is not None and event_id in held.holders else None
 
-    def _new(self, key: str, step: PreparationStep, *, phase: str) -> StepRecord:
+    def _add_step(self, key: str, step: PreparationStep, *, phase: str) -> StepRecord:
         held = StepRecord(key, step, phase)
         self._steps[key] = held
         return held

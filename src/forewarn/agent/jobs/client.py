@@ -389,7 +389,7 @@ class Job:
             self._disconnect()
         _OPEN.discard(self)
 
-    def _forked(self) -> None:
+    def _close_in_child(self) -> None:
         """Give up the connection in a forked child, so that the agent sees the parent's end."""
         connection, self._connection = self._connection, None
         self._changed = threading.Condition()
@@ -411,7 +411,7 @@ NAMES = ("FOREWARN_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 
 def _after_fork() -> None:
     for job in tuple(_OPEN):
-        job._forked()  # noqa: SLF001  the same module
+        job._close_in_child()  # noqa: SLF001  the same module
     _OPEN.clear()
 
 

@@ -94,7 +94,7 @@ class RankState:
         self.stood = step
         self.checkpoint = self.ended = ""
         self.refusal = None
-        return STOP, self._stopped()
+        return STOP, self._stop_report()
 
     def acknowledge(self, checkpoint: str) -> list[Message]:
         """Acknowledge the notice for the job; return the messages to send."""
@@ -118,7 +118,7 @@ class RankState:
             self.decision = self.gate = member(message, "step", 0)
             if self.phase == STOPPED and self.stood < self.decision:
                 self.phase, self.wanted = RUNNING, ""  # another rank is ahead; go on to its step
-            return self._stopped() if self.phase == STOPPED else []
+            return self._stop_report() if self.phase == STOPPED else []
         if word == "acknowledged" and self.phase == STOPPED:
             self.checkpoint = member(message, "checkpoint", "")
         elif word == "refused":
@@ -143,6 +143,10 @@ class RankState:
             self.gate = FAR
 
     def _shut_gate(self) -> None:
+        """Set the gate to the first step that the main thread has not passed.
+
+        The main thread may pass further steps meanwhile, so the gate is checked after it is set.
+        """
         if self.phase != RUNNING:  # the main thread has not passed this step
             self.gate = self.stood if self.phase == STOPPED else self.step
             return
@@ -150,7 +154,7 @@ class RankState:
         while self.step >= self.gate:  # the main thread has passed meanwhile
             self.gate = self.step + 1
 
-    def _stopped(self) -> list[Message]:
+    def _stop_report(self) -> list[Message]:
         report: Message = {"do": "stopped", "round": self.round, "step": self.stood}
         return [report, *self._acknowledgement()]
 

@@ -104,7 +104,7 @@ class JobServer:
             try:
                 messages = line.advance()
                 for message in messages or ():
-                    self._received(core, fd, line, message=message, now_ms=now_ms)
+                    self._handle_line(core, fd, line, message=message, now_ms=now_ms)
                 over = messages is None
             except (OSError, LineInvalid):
                 over = True
@@ -163,7 +163,7 @@ class JobServer:
             line.nonce = Ids().token("job")
             line.unsent += line_of({"say": "nonce", "nonce": line.nonce})
 
-    def _received(
+    def _handle_line(
         self, core: Coordinator, fd: int, line: _Line, *, message: dict[str, object], now_ms: int
     ) -> None:
         if line.proven:

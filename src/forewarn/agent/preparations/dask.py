@@ -18,7 +18,7 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     workers = persist(lambda: _workers(settings))
     if not workers:
         return "no Dask worker runs on this machine"
-    until(lambda: _retired(settings), f"{len(workers)} Dask workers are retired")
+    until(lambda: _retire_workers(settings), f"{len(workers)} Dask workers are retired")
     return f"retired: {', '.join(workers)}"
 
 
@@ -27,7 +27,7 @@ def recover(_settings: dict[str, object], _hook: dict[str, object]) -> str:
     return "the service of the workers starts them again"
 
 
-def _retired(settings: dict[str, object]) -> bool:
+def _retire_workers(settings: dict[str, object]) -> bool:
     """Ask for the retirement of the workers that are left; return whether none was left."""
     workers = _workers(settings)
     if workers:

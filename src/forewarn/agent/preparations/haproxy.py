@@ -95,7 +95,7 @@ def _ask(settings: dict[str, object], command: str) -> str:
     """
     address = str(settings["socket"])
     try:
-        with _connected(address) as connection:
+        with _connect(address) as connection:
             connection.sendall(f"{command}\n".encode())
             reply = b""
             while len(reply) < REPLY_BYTES_MAX:
@@ -110,7 +110,7 @@ def _ask(settings: dict[str, object], command: str) -> str:
     return reply.decode("utf-8", "replace")
 
 
-def _connected(address: str) -> socket.socket:
+def _connect(address: str) -> socket.socket:
     if not address.startswith("/"):
         return socket.create_connection(host_and_port(address), TIMEOUT_S)
     connection = socket.socket(socket.AF_UNIX)

@@ -1,26 +1,36 @@
 """One HTTP request to a service on this machine or in this cluster.
 
-The request uses no proxy and follows no redirects.
+The request uses no proxy and follows no redirects. `http.client` would cost 3 MiB, so this is the
+HTTP of the agent's SDK, and TLS where the URL says so.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
-import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from forewarn.agent.preparations.wait_until import Unanswered
+from forewarn.agent.sdk.http import (
+    Endpoint,
+    HttpResponse,
+    ResponseInvalid,
+    ResponseReader,
+    request_bytes,
+)
+from forewarn.agent.sdk.sockets import CHUNK_BYTES, connect
+from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
-from forewarn.http_client import ClientRequest, exchange
-from forewarn.urls import shown_reason, shown_url
+from forewarn.host_port import host_of_url
+from forewarn.urls import MALFORMED, shown_reason, shown_url
 
 TIMEOUT_S = 15.0
 UNKNOWN_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a service that is temporarily unable to answer, or of a proxy before it."""
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
+LABEL_MAX = 63  # characters of a part of a name in the DNS
 
 
 class CallFailed(PeerError):
@@ -74,14 +84,57 @@ def call(
     if form is not None:
         known.setdefault("Content-Type", "application/json")
     try:
-        request = ClientRequest(method, url, known, body)
-        answer = exchange(request, timeout_s=TIMEOUT_S, ca_file=ca_file, bytes_max=BODY_BYTES_MAX)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        wrong = isinstance(error, (ValueError, ssl.SSLCertVerificationError))
-        kind = CallFailed if wrong else CallUnanswered
+        answer = _exchange(method, url, body, headers=known, ca_file=ca_file)
+    except (OSError, ResponseInvalid, ValueError) as error:
+        # An untrusted certificate is a ValueError, too.
+        kind = CallFailed if isinstance(error, ValueError) else CallUnanswered
         facts = {"method": method, "url": shown_url(url, path=True)}
-        raise kind(**facts, reason=shown_reason(error)) from error
+        reason = error.facts["reason"] if isinstance(error, ResponseInvalid) else None
+        raise kind(**facts, reason=reason or shown_reason(error)) from error
     return Called(answer.status, answer.body, headers=dict(answer.headers))
+
+
+def _exchange(
+    method: str, url: str, body: bytes, *, headers: dict[str, str], ca_file: str
+) -> HttpResponse:
+    """Send a request on a new connection, and read its answer, within `TIMEOUT_S` together.
+
+    Raises:
+        OSError: the service does not answer in time.
+        ResponseInvalid: the answer is malformed.
+        ValueError: the URL or a header is malformed, or the certificate is not trusted.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OSError("the scheme must be http or https")
+    tls = parts.scheme == "https"
+    target = Endpoint(host_of_url(parts.hostname), parts.port or (443 if tls else 80))
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    texts = (parts.netloc, path, *headers, *headers.values())
+    plain = " " not in path and all(text.isascii() and text.isprintable() for text in texts)
+    if not plain or any(len(label) > LABEL_MAX for label in target.host.split(".")):
+        raise ValueError(MALFORMED)
+    request = request_bytes(method, target, path=path, headers=tuple(headers.items()), body=body)
+    clock, reader = SystemClock(), ResponseReader(method, body_bytes_max=BODY_BYTES_MAX)
+    until_ms = clock.elapsed_ms() + int(TIMEOUT_S * 1000)
+    connection = connect(target, TIMEOUT_S)
+    try:
+        if tls:
+            import ssl  # noqa: PLC0415  4 MiB, only where it is wanted
+
+            context = ssl.create_default_context(cafile=ca_file or None)
+            name = target.host.encode()  # text would load the IDNA codec and use 1 MiB
+            connection = context.wrap_socket(connection, server_hostname=name)
+        connection.sendall(request)
+        while reader.answer is None:
+            left_s = (until_ms - clock.elapsed_ms()) / 1000
+            if left_s <= 0:  # a server that sends single bytes keeps each read alive
+                raise TimeoutError(f"the answer takes more than {TIMEOUT_S:g} s")
+            connection.settimeout(left_s)
+            reader.feed(connection.recv(CHUNK_BYTES))
+    finally:
+        connection.close()
+    return reader.answer
 
 
 def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from forewarn.agent.preparations import step_state
@@ -22,6 +21,7 @@ from forewarn.agent.preparations.wait_until import Unanswered, pause, persist, s
 from forewarn.clock import SystemClock
 from forewarn.errors import AskedToHold, PeerError
 
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -104,7 +104,7 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
 
     def free(node: dict[str, object]) -> dict[str, object] | None:
         removed.clear()
-        return _free(node, noted, removed)
+        return _undo_patch(node, noted, removed)
 
     if noted:
         _edit(settings, free)
@@ -149,7 +149,7 @@ def _cordon(
     return {"metadata": {"annotations": marks, "labels": labels}, "spec": changed}
 
 
-def _free(
+def _undo_patch(
     node: dict[str, object], noted: dict[str, object], removed: list[str]
 ) -> dict[str, object] | None:
     """Return the patch that undoes this step's changes; a cordon of somebody else remains."""
@@ -252,7 +252,7 @@ class Drain:
             self._report(left)
             if self._left_s() <= 0:
                 seconds = (self._clock.now_ms() - self._begun_ms) / 1000
-                node, waits = node_name(self._settings), self._shown()
+                node, waits = node_name(self._settings), self._waits_text()
                 raise PodsLeft(seconds=seconds, left=left, node=node, waits=waits)
             pause(ROUND_S)
 
@@ -311,13 +311,13 @@ class Drain:
 
     def _report(self, left: int) -> None:
         """Print the progress if it has changed; the agent shows the last line."""
-        text = f"pods left: {left} ({self._shown()})"
+        text = f"pods left: {left} ({self._waits_text()})"
         if text != self._said:
             self._said = text
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
 
-    def _shown(self) -> str:
+    def _waits_text(self) -> str:
         named = [f"{label} {why}".strip() for label, why in sorted(self._waits.items())]
         more = len(named) - WAITS_MAX
         return "; ".join(named[:WAITS_MAX] + ([f"{more} more"] if more > 0 else []))
@@ -464,16 +464,21 @@ def ask(
     headers: dict[str, str] | None = None,
 ) -> Called:
     """Send a request to the API server with the token of the settings or the service account."""
+    server, known, ca_file = api_server(settings)
+    return call(
+        method, f"{server}{path}", form=form, headers={**known, **(headers or {})}, ca_file=ca_file
+    )
+
+
+def api_server(settings: dict[str, object]) -> tuple[str, dict[str, str], str]:
+    """Return the address of the API server, the headers of a request, and the CA file."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "6443")
     host = f"[{host}]" if ":" in host else host
     server = str(settings.get("server") or f"https://{host}:{port}").rstrip("/")
     token = secret(settings.get("token_file") or _of_account("token"))
-    known = {"Authorization": f"Bearer {token}"} if token else {}
-    ca_file = str(settings.get("ca_file") or _of_account("ca.crt"))
-    return call(
-        method, f"{server}{path}", form=form, headers={**known, **(headers or {})}, ca_file=ca_file
-    )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return server, headers, str(settings.get("ca_file") or _of_account("ca.crt"))
 
 
 def _of_account(name: str) -> str:

@@ -94,6 +94,7 @@ def _switch_over(settings: dict[str, object], leader: str, candidate: str) -> st
     again_ms, doubtful, now = 0, False, ""
 
     def request() -> None:
+        """Request the switchover once; again later only if its result is unknown."""
         nonlocal again_ms, doubtful
         again_ms = clock.now_ms() + REQUEST_AGAIN_MS
         try:
@@ -105,9 +106,9 @@ def _switch_over(settings: dict[str, object], leader: str, candidate: str) -> st
         except CallFailed as error:
             if doubtful:  # an earlier request may have been carried out
                 raise CallUnanswered(**error.facts) from error
-            if _leader(_members(settings)) in ("", leader):
+            if _leader(_members(settings)) in ("", leader):  # it has not switched over
                 raise
-        again_ms = sys.maxsize
+        again_ms = sys.maxsize  # one request is enough
 
     def has_moved() -> bool:
         nonlocal now

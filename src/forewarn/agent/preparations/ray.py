@@ -17,6 +17,7 @@ from forewarn.agent.preparations.wait_until import Unanswered, persist, seconds_
 from forewarn.errors import PeerError
 
 COMMAND_S = 60.0  # longest run of `ray`, which imports Ray and connects to the cluster
+LOOK_S = 5.0  # pause between looks at the node; each costs a second or more of a processor
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
 REFUSED = ("not accepted", "invalid", "no such option", "no such command", "ray version")
 """Parts of messages, in lower case, of commands that fail again when they are repeated."""
@@ -40,7 +41,8 @@ def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
     step_state.write({"node": node})
     message = f"forewarn: {event['event_type']} {event['event_id']}"
     persist(lambda: _drain(settings, node, message))
-    until(lambda: not _is_alive(settings, node), f"Ray node {node[:12]} is idle and has left")
+    left = f"Ray node {node[:12]} is idle and has left"
+    until(lambda: not _is_alive(settings, node), left, every_s=LOOK_S)
     return f"Ray node {node[:12]} is idle and has left the cluster"
 
 
@@ -72,10 +74,16 @@ def _find(settings: dict[str, object]) -> str:
 
 
 def _drain(settings: dict[str, object], node: str, message: str) -> None:
-    """Drain the node; a node that has left already is drained."""
+    """Drain the node; a node that has left already is drained.
+
+    Ray counts the remaining seconds from when its command has started, which takes as long as that
+    of the command before.
+    """
+    before_s = seconds_left()
     if not _is_alive(settings, node):
         return
-    left_s = max(1, int(seconds_left()))
+    start_s = before_s - seconds_left()
+    left_s = max(1, int(seconds_left() - start_s))
     words = ("--node-id", node, "--reason", REASON, "--reason-message", message)
     _run(settings, "drain-node", *words, "--deadline-remaining-seconds", str(left_s))
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
 
+TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
+
 PAUSE_S = 0.5
 SPARE_S = 2.0  # time reserved before the deadline, in which a hook can report its failure
 ALONE_S = 60.0  # time limit outside the agent, which sets a deadline
@@ -38,10 +40,12 @@ class Unanswered(PeerError):
     advice = "Check the service; the preparation has asked it until its deadline."
 
 
-def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
+def until(
+    true: Callable[[], bool], what: str, *, seconds: float = 0.0, every_s: float = PAUSE_S
+) -> None:
     """Wait until a condition is true, for at most `seconds` and until the hook's deadline.
 
-    `true` raises `Unanswered` while the answer is unknown.
+    `true` raises `Unanswered` while the answer is unknown; `every_s` is the pause between calls.
 
     Raises:
         TookTooLong: the condition did not become true.
@@ -57,7 +61,7 @@ def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
             last = f" ({error.clause})"
         if clock.now_ms() >= until_ms:
             raise TookTooLong(seconds=(clock.now_ms() - begun_ms) / 1000, what=what, last=last)
-        pause(PAUSE_S)
+        pause(every_s)
 
 
 def persist(ask: Callable[[], T]) -> T:

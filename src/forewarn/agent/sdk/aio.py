@@ -36,7 +36,7 @@ class AsyncClient(ClientSteps):
 
     async def get(self) -> Document:
         """Return the current document; see `Client.get`. Source: C-1, C-7."""
-        return await self._persist(self._poll)
+        return await self._retry(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
         """Yield the current document, and each changed document, until the client is closed.
@@ -48,11 +48,11 @@ class AsyncClient(ClientSteps):
     async def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
         """Approve events; return the approved ids; see `Client.approve`. Source: A-1, A-4, A-5."""
         event_ids = event_ids_of(events)
-        return await self._persist(lambda: self._approve(event_ids))
+        return await self._retry(lambda: self._approve(event_ids))
 
     async def instance_name(self) -> str:
         """Return the name of this VM in Resources; see `Client.instance_name`. Source: I-2."""
-        return await self._persist(self._name)
+        return await self._retry(self._name)
 
     async def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
         """Return an event's outcome for this VM; see `Client.outcome`. Source: X-1."""
@@ -100,7 +100,7 @@ class AsyncClient(ClientSteps):
             self._streams[1].close()
             self._streams = None
 
-    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
+    async def _send(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
         try:
             async with asyncio.timeout(timeout_s) as self._limit:
                 return await self._answer(method, request)

@@ -47,7 +47,7 @@ class Client(ClientSteps):
             UnsupportedApiVersion: the service and this client share no api-version.
             PeerError: the service returned no document within `patience_s`.
         """
-        return self._run(self._persist(self._poll))
+        return self._run(self._retry(self._poll))
 
     def changes(self, interval_s: float = INTERVAL_S) -> Generator[Document, None, None]:
         """Yield the current document, and each changed document, until the client is closed.
@@ -81,7 +81,7 @@ class Client(ClientSteps):
             ValueError: an argument is neither an event nor an id.
         """
         event_ids = event_ids_of(events)
-        return self._run(self._persist(lambda: self._approve(event_ids)))
+        return self._run(self._retry(lambda: self._approve(event_ids)))
 
     def instance_name(self) -> str:
         """Return the name of this VM in Resources. Source: I-2.
@@ -89,7 +89,7 @@ class Client(ClientSteps):
         Raises:
             PeerError: there was no answer within `patience_s`.
         """
-        return self._run(self._persist(self._name))
+        return self._run(self._retry(self._name))
 
     def outcome(self, event: ScheduledEvent | str) -> dict[str, Any]:
         """Return an event's outcome for this VM: `result`, times, `interruption_ms`. Source: X-1.
@@ -152,13 +152,15 @@ class Client(ClientSteps):
             self._socket.close()
             self._socket = None
 
-    def _opened(self, connection: socket.socket) -> None:
+    def _keep_socket(self, connection: socket.socket) -> None:
         self._socket = connection
         if self._closed.is_set():
             raise ClientClosed
 
-    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
-        connection = self._socket or connect(self._dialogue.target, self._timeout_s, self._opened)
+    async def _send(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
+        connection = self._socket or connect(
+            self._dialogue.target, self._timeout_s, self._keep_socket
+        )
         until_ms = self._clock.now_ms() + int(timeout_s * 1000)
         reader = ResponseReader(method)
         connection.settimeout(timeout_s)

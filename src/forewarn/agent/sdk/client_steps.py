@@ -109,7 +109,7 @@ class ClientSteps:
     def _disconnect(self) -> None:
         raise NotImplementedError
 
-    async def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
+    async def _send(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
         """Send a request and return its answer; connect first if necessary."""
         raise NotImplementedError
 
@@ -169,7 +169,7 @@ class ClientSteps:
     async def _outcome(self, request: bytes) -> dict[str, Any]:
         return self._dialogue.take_outcome(await self._exchange("GET", request))
 
-    async def _persist(self, ask: Callable[[], Steps[T]]) -> T:
+    async def _retry(self, ask: Callable[[], Steps[T]]) -> T:
         until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
         tries = 0
         while True:  # ends after `patience_s`
@@ -192,7 +192,7 @@ class ClientSteps:
             if self._is_closed:
                 raise ClientClosed
             try:
-                return await self._over(method, request, timeout_s)
+                return await self._send(method, request, timeout_s)
             except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
                 self._disconnect()
                 if self._is_closed:

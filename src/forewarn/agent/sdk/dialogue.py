@@ -237,7 +237,7 @@ class Dialogue:
                 early = unchanged and now_ms - self._asked_ms < EARLY_MS
                 self._early = self._early + 1 if early else 0
             if not unchanged:
-                self.document = self._named(read_document(answer.body))
+                self.document = self._with_resource_names(read_document(answer.body))
                 self._body = answer.body
             self._fallback = ""
             return self.document
@@ -293,7 +293,7 @@ class Dialogue:
         least_ms, most_ms = date_ms - now_ms, date_ms + DATE_MS - self._asked_ms
         self.ahead_ms = min(max(self.ahead_ms, least_ms), most_ms)
 
-    def _named(self, document: Document) -> Document:
+    def _with_resource_names(self, document: Document) -> Document:
         """Return the document without the oldest version's underscores in resource names."""
         if self.version != INCARNATION_VERSION:
             return document

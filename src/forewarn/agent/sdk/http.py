@@ -138,8 +138,9 @@ def request_bytes(
 class ResponseReader:
     """Parses one answer from successive pieces of received bytes."""
 
-    def __init__(self, method: str = "GET") -> None:
+    def __init__(self, method: str = "GET", *, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         self._method = method
+        self._body_bytes_max = body_bytes_max
         self._bytes = bytearray()
         self._at = 0  # index of the first unread byte
         self._searched = 0  # index from which to search the end of the current part
@@ -172,8 +173,8 @@ class ResponseReader:
             )
         status, headers = self._head
         body = self._body(status, headers, closed=not data)
-        if len(self._bytes) > BODY_BYTES_MAX:  # the limit includes the framing of chunks
-            raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
+        if len(self._bytes) > self._body_bytes_max:  # the limit includes the framing of chunks
+            raise ResponseInvalid(reason=f"it is longer than {self._body_bytes_max} bytes")
         if body is None:
             if not data:
                 raise ResponseInvalid(
@@ -182,7 +183,7 @@ class ResponseReader:
             return False
         self.answer = HttpResponse(status, headers, body=body)
         closes = headers.get("connection", "").lower() == "close"
-        self.keeps = bool(data) and not closes and self._framed(status, headers)
+        self.keeps = bool(data) and not closes and self._has_known_end(status, headers)
         return True
 
     def _read_head(self) -> bool:
@@ -208,7 +209,7 @@ class ResponseReader:
         self._searched = place if place >= 0 else len(self._bytes)
         return place
 
-    def _framed(self, status: int, headers: dict[str, str]) -> bool:
+    def _has_known_end(self, status: int, headers: dict[str, str]) -> bool:
         return (
             self._method == "HEAD"
             or status in (204, 304)
@@ -224,8 +225,8 @@ class ResponseReader:
         if "content-length" not in headers:
             return bytes(self._bytes) if closed else None
         text = headers["content-length"]
-        short = text.isdecimal() and len(text) <= len(str(BODY_BYTES_MAX))
-        if not short or int(text) > BODY_BYTES_MAX:
+        short = text.isdecimal() and len(text) <= len(str(self._body_bytes_max))
+        if not short or int(text) > self._body_bytes_max:
             raise ResponseInvalid(reason=f"its Content-Length is {text[:40]!r}")
         length = int(text)
         return bytes(self._bytes[:length]) if len(self._bytes) >= length else None

@@ -28,7 +28,8 @@ def connect(
     if target.path:
         places = [(socket.AF_UNIX, target.path)]
     else:
-        addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        host = target.host.encode()  # text would load the IDNA codec and use 1 MiB
+        addresses = socket.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
         places = [(family, address) for family, _, _, _, address in addresses]
     for left, (family, address) in enumerate(places, 1 - len(places)):
         connection = socket.socket(family, socket.SOCK_STREAM)

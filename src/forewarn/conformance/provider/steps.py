@@ -192,8 +192,8 @@ def _notifications(tenant: Tenant, kind: str) -> Answer:
 
 def _return_node(tenant: Tenant) -> Answer:
     if not tenant.machine:
-        return _skipped("--machine-id names the node to return")
-    ticket = _returned(tenant, "host", tenant.machine)
+        return _skip("--machine-id names the node to return")
+    ticket = _return_report(tenant, "host", tenant.machine)
     works = any(each["state"] in {"announced", "running"} for each in tenant.operations())
     operation = {
         "requested": True,
@@ -207,8 +207,8 @@ def _return_node(tenant: Tenant) -> Answer:
 
 def _return_rack(tenant: Tenant) -> Answer:
     if not tenant.rack:
-        return _skipped("--rack-id names the rack to return")
-    ticket = _returned(tenant, "rack", tenant.rack)
+        return _skip("--rack-id names the rack to return")
+    ticket = _return_report(tenant, "rack", tenant.rack)
     operation = {
         "requested": True,
         "accepted": ticket["state"] != "refused",
@@ -218,7 +218,7 @@ def _return_rack(tenant: Tenant) -> Answer:
     return {"success": operation["accepted"], "operation": operation}
 
 
-def _returned(tenant: Tenant, kind: str, name: str) -> Answer:
+def _return_report(tenant: Tenant, kind: str, name: str) -> Answer:
     """Return the live report by which the tenant returns a target; open it if there is none."""
     text = "returned for maintenance by its tenant"
     for each in tenant.get("/v1/tickets", type="report", target=name, live="true")["tickets"]:
@@ -228,7 +228,7 @@ def _returned(tenant: Tenant, kind: str, name: str) -> Answer:
     return tenant.get(f"/v1/tickets/{tenant.post('/v1/tickets', form)['id']}")
 
 
-def _skipped(reason: str) -> Answer:
+def _skip(reason: str) -> Answer:
     return {"success": False, "skipped": True, "reason": reason}
 
 
@@ -241,6 +241,6 @@ STEPS: dict[str, Callable[[Tenant], Answer]] = {
     "query_failure_notifications": _failure_notifications,
     "return_node_maintenance": _return_node,
     "return_rack_maintenance": _return_rack,
-    "cordon_node": lambda _: _skipped(_NO_CORDON),
-    "request_host_replacement": lambda _: _skipped(_NO_REPLACEMENT),
+    "cordon_node": lambda _: _skip(_NO_CORDON),
+    "request_host_replacement": lambda _: _skip(_NO_REPLACEMENT),
 }

@@ -260,7 +260,7 @@ def main() -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
-    reporter.write(RUNNER, _named(os.getpid()))
+    reporter.write(RUNNER, _process_identity(os.getpid()))
     reporter.start()
     reporter.end(_run(run, reporter))
     os._exit(0)
@@ -277,7 +277,7 @@ def _run(run: dict[str, str], reporter: _Reporter) -> str:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(run["message"].encode())
             stdin.seek(0)
-            begun = lambda pid: reporter.write(PROGRAM, _named(pid))  # noqa: E731 - one line
+            begun = lambda pid: reporter.write(PROGRAM, _process_identity(pid))  # noqa: E731 - one line
             watch = Watch(keep, begun, reporter.stopped.is_set)
             run_program(run["words"], stdin, ProgramLimits(float(run["timeout_s"])), watch=watch)
     except ProgramFailed as error:
@@ -287,7 +287,7 @@ def _run(run: dict[str, str], reporter: _Reporter) -> str:
     return ""
 
 
-def _named(pid: int) -> str:
+def _process_identity(pid: int) -> str:
     """Return the identity of a process as text: machine, process id and start time."""
     return f"{_machine()} {pid} {_born(pid)}"
 

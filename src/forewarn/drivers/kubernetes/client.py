@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.kubernetes.config import KubernetesConfig
@@ -28,6 +29,10 @@ MISSING, CONFLICT, EXPIRED, BUDGET = 404, 409, 410, 429
 #: Statuses after which a retry may succeed, for example with a new token from the file, or a
 #: restarted list.
 LATER = frozenset({401, 408, EXPIRED, 429, 500, 502, 503, 504})
+#: Pause after a 429 without a usable `Retry-After`, and the longest accepted one, in seconds.
+BUSY_S, BUSY_MAX_S = 1.0, 30.0
+#: Lists that are begun because the version of the one before has expired.
+LISTS_MAX = 5
 #: Duration after which the API server ends a watch, in seconds; detects dead connections.
 WATCH_S = 50
 
@@ -38,6 +43,19 @@ class KubernetesUnreachable(PlatformUnanswered):
     code = "kubernetes-unreachable"
     message = "The API server does not answer: {reason}."
     advice = "Check the API server and the driver's token; the driver retries automatically."
+
+
+class KubernetesBusy(KubernetesUnreachable):
+    """The API server sheds load (API Priority and Fairness)."""
+
+    code = "kubernetes-busy"
+    message = "The API server sheds load: {reason}."
+    advice = "The request is repeated automatically; if this persists, check the API server's load."
+
+    @property
+    def retry_after_s(self) -> float:
+        """After which time the API server accepts another attempt, in seconds."""
+        return float(str(self.facts["retry_after_s"]))
 
 
 class KubernetesRefused(PeerError):
@@ -56,7 +74,7 @@ class KubernetesRefused(PeerError):
 
 
 class VersionExpired(Exception):
-    """A watch started at a version that the API server no longer has; list again."""
+    """The API server no longer has the version of a watch or of a list's next page; list again."""
 
 
 class Kubernetes:
@@ -81,7 +99,7 @@ class Kubernetes:
         content = _read(answer.body) if answer.body else {}
         if 200 <= answer.status < 300:
             return content
-        raise _refusal(content, answer.status, verb, path)
+        raise _refusal(content, answer, verb, path)
 
     def _exchange(self, request: ClientRequest) -> ClientResponse:
         return exchange(request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file)
@@ -107,21 +125,35 @@ class Kubernetes:
                 return None
             raise
 
-    def all(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, page by page."""
-        for page in self.pages(path, query):
-            yield from page.get("items") or []
+    def all(self, path: str, query: str = "") -> list[dict[str, Any]]:
+        """Return the items of a list; begin again if its version expires meanwhile."""
+        for _ in range(LISTS_MAX):
+            try:
+                pages = list(self.pages(path, query))
+            except VersionExpired:
+                continue
+            return [item for page in pages for item in page.get("items") or []]
+        raise KubernetesUnreachable(reason=f"the versions of {path} expire before its last page")
 
     def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the pages of a list, all from the same version."""
+        """Yield the pages of a list, all from the same version.
+
+        Raises:
+            VersionExpired: the API server no longer has this version, after a compaction.
+        """
         more = ""
         while True:
-            page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")
+            try:
+                page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")
+            except KubernetesUnreachable as error:
+                if error.facts.get("status") == EXPIRED:
+                    raise VersionExpired from error
+                raise
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
-            more = f"&continue={token}"
+            more = f"&continue={quote(token, safe='')}"
 
     def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
         """Yield the changes of a list after a version, until the API server ends the watch.
@@ -150,8 +182,10 @@ class Kubernetes:
             if response.status == EXPIRED:
                 raise VersionExpired
             if response.status != 200:
-                form = _read(response.read(ANSWER_BYTES_MAX + 1))
-                raise _refusal(form, response.status, "GET", target)
+                body = response.read(ANSWER_BYTES_MAX + 1)
+                headers = {name.lower(): each for name, each in response.getheaders()}
+                answer = ClientResponse(response.status, headers, body)
+                raise _refusal(_read(body), answer, "GET", target)
             yield {}
             while line := response.readline(ANSWER_BYTES_MAX + 1):
                 change = _read(line)
@@ -184,13 +218,23 @@ class KeptKubernetes(Kubernetes):
         return self._kept.exchange(request)
 
 
-def _refusal(form: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
+def _refusal(form: dict[str, Any], answer: ClientResponse, verb: str, path: str) -> ForewarnError:
     """Return the error for an answer with an error status."""
+    status = answer.status
     reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
     # 429 means that a disruption budget forbids an eviction, 500 that two budgets apply to the pod.
-    if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):
-        return KubernetesUnreachable(reason=f"{reason} ({status})")
-    return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)
+    if status not in LATER or (path.endswith("/eviction") and status in {BUDGET, 500}):
+        return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)
+    if status == BUDGET:
+        return KubernetesBusy(reason=reason, retry_after_s=_retry_after_s(answer))
+    return KubernetesUnreachable(reason=f"{reason} ({status})", status=status)
+
+
+def _retry_after_s(answer: ClientResponse) -> float:
+    """Return the pause that an answer asks for; Kubernetes gives it in whole seconds."""
+    text = answer.headers.get("retry-after", "")
+    known = text.isascii() and text.isdigit() and len(text) < 6
+    return min(float(text), BUSY_MAX_S) if known else BUSY_S
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """Declared maintenances as notices of a namespace, whose tenants choose a start by a patch.
 
-A notice lists the owner's VMs on each host with what stands between them and the work. The choices
-in its spec are sent to the service once for each generation; all take effect, or none.
-Source: T-2, K-4.
+A notice lists the owner's VMs on each host with what stands between them and the work, and the
+openings from which the owner may choose. Choices and requests for later deadlines in its spec are
+sent to the service once for each generation, as far as they have changed. All choices take effect,
+or none. Source: T-2, T-4, K-4.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +22,8 @@ from forewarn.drivers.kubernetes.namespace_writer import (
     WishAnswer,
     ask_service,
 )
+from forewarn.errors import CallerError
+from forewarn.protocol.timestamps import iso8601, parse
 
 PREFIX = "declaration-"
 #: States of declared resources, the one that a notice shows first.
@@ -34,6 +39,15 @@ STATES = (
     "failed",
     "done",
 )
+#: States in which the owner may still choose, so that the notice lists openings.
+CHOOSABLE = frozenset((*STATES[:3], "chosen", "released"))
+#: Hosts of a notice with openings, and openings of a host; `declaration openings` lists all.
+OPENING_HOSTS_MAX, OPENINGS_MAX = 20, 10
+#: How long the openings of a notice stay as they are if nothing else changes, in ms.
+OPENINGS_MS = 900_000
+#: Part of a spec -> the member of the status with a digest of what was answered last. Deferrals
+#: are sent first, because a granted one withdraws the choices that were made before it.
+OBSERVED = {"deferrals": "observedDeferrals", "choices": "observedChoices"}
 
 
 class DeclaredNotices:
@@ -55,24 +69,21 @@ class DeclaredNotices:
             self._writer.end_notice(known[name], lambda _: {"state": "ended"})
 
     def _answer(self, notice: Resource, declaration: Mapping[str, Any]) -> None:
-        choices, before = (notice.get("spec") or {}).get("choices"), notice.get("status") or {}
+        before = notice.get("status") or {}
         generation = notice["metadata"].get("generation", 1)
         message, observed = before.get("message", ""), before.get("observedGeneration", 0)
+        marks = {each: before[each] for each in OBSERVED.values() if each in before}
         if observed != generation:
-            answer = WishAnswer()
-            if choices:
-                path = f"/v1/declarations/{declaration['id']}"
-                # With its key, a choice is made once, although a crash may hide the answer.
-                key = f"{notice['metadata']['uid']}-{generation}"
-                answer = ask_service(self._api, f"{path}/choices", {"choices": choices}, key=key)
-                declaration = self._api.get(path)["declaration"]
+            answer, marks = self._ask(notice, declaration["id"], marks)
+            declaration = self._api.get(f"/v1/declarations/{declaration['id']}")["declaration"]
             # The advice has the nearest openings.
             message = f"{answer.message} {answer.advice}".strip()
             observed = generation if answer.final else observed
             if message:
                 self._writer.tell(notice, "Refused" if answer.final else "Waiting", message)
         status = {
-            **status_of(declaration),
+            **self._with_openings(status_of(declaration), before, generation),
+            **marks,
             "message": message[:TEXT_CHARACTERS_MAX],
             "observedGeneration": observed,
         }
@@ -81,6 +92,82 @@ class DeclaredNotices:
         self._writer.write(NOTICES, notice, status)
         if before and before.get("state") != status["state"]:
             self._writer.tell(notice, _reason(status["state"]), _text(declaration))
+        for state, text in _answered_deferrals(before, status):
+            self._writer.tell(notice, f"Deferral{state.capitalize()}", text)
+
+    def _ask(
+        self, notice: Resource, number: str, before: Mapping[str, str]
+    ) -> tuple[WishAnswer, dict[str, str]]:
+        """Send the changed parts of a spec; return the answer, and digests of what it answers."""
+        spec, meta = notice.get("spec") or {}, notice["metadata"]
+        answer, marks = WishAnswer(), {}
+        for part, mark in OBSERVED.items():
+            wishes = spec.get(part) or []
+            digest = hashlib.sha256(json.dumps(wishes, sort_keys=True).encode()).hexdigest()[:16]
+            if wishes and before.get(mark) != digest and answer.final:
+                path = f"/v1/declarations/{number}/{part}"
+                forms = [{"choices": wishes}] if part == "choices" else wishes
+                for index, form in enumerate(forms):
+                    # With its key, a wish is sent once, although a crash may hide the answer.
+                    key = f"{meta['uid']}-{meta.get('generation', 1)}-{part}-{index}"
+                    one = ask_service(self._api, path, form, key=key)
+                    answer = one if one.message and answer.final else answer
+            if wishes and (answer.final or before.get(mark) == digest):
+                marks[mark] = digest
+        return answer, marks
+
+    def _with_openings(self, status: Resource, before: Resource, generation: int) -> Resource:
+        """Return a status with the openings of its hosts; keep those of the notice for a while."""
+        known = {each["host"]: each for each in before.get("hosts") or ()}
+        now_ms = self._writer.now_ms
+        checked = before.get("openingsAt")
+        kept = (
+            checked is not None
+            and before.get("observedGeneration") == generation
+            and now_ms < parse(str(checked)) + OPENINGS_MS
+            and _without_openings(before) == _without_openings(status)
+        )
+        hosts, asked = [], 0
+        for host in status["hosts"]:
+            openings = known.get(host["host"], {}).get("openings", ())
+            if host["state"] not in CHOOSABLE or asked == OPENING_HOSTS_MAX:
+                openings = ()
+            elif not kept:
+                asked += 1
+                openings = self._openings(status["declaration"], host["host"])
+            hosts.append({**host, "openings": openings} if openings else host)
+        if not any("openings" in each for each in hosts):
+            return status
+        checked = checked if kept else iso8601(now_ms - now_ms % 1000)
+        return {**status, "hosts": hosts, "openingsAt": checked}
+
+    def _openings(self, number: str, host: str) -> list[Resource]:
+        try:
+            answer = self._api.get(f"/v1/declarations/{number}/openings", host=host)
+        except CallerError:  # the declaration or the VMs have changed; the next turn shows it
+            return []
+        return [
+            {key: each for key, each in opening.items() if each is not None}
+            for opening in answer["openings"][:OPENINGS_MAX]
+        ]
+
+
+def _without_openings(status: Resource) -> list[Resource]:
+    hosts = status.get("hosts") or ()
+    return [{key: host[key] for key in host if key != "openings"} for host in hosts]
+
+
+def _answered_deferrals(before: Resource, status: Resource) -> list[tuple[str, str]]:
+    """Return the state and a sentence of each request for a later deadline that has changed."""
+    known = {each["host"]: each.get("deferral") for each in before.get("hosts") or ()}
+    changed = []
+    for host in status["hosts"]:
+        deferral = host.get("deferral")
+        if deferral and deferral != known.get(host["host"]):
+            reason = deferral.get("answer", "")
+            text = f"{host['host']} until {deferral['until']}{f': {reason}' if reason else ''}"
+            changed.append((str(deferral["state"]), text))
+    return changed
 
 
 def status_of(declaration: Mapping[str, Any]) -> Resource:
@@ -113,7 +200,18 @@ def _host(resource: Mapping[str, Any]) -> Resource:
         "decision": "decision",
         "chosen_start": "chosenStart",
     }
-    return {new: resource[old] for old, new in names.items() if resource[old] is not None}
+    host = {new: resource[old] for old, new in names.items() if resource[old] is not None}
+    if resource["deferral"]:
+        names = {
+            "state": "state",
+            "until": "until",
+            "reason": "reason",
+            "decide_by": "decideBy",
+            "answer": "answer",
+        }
+        deferral = resource["deferral"]
+        host["deferral"] = {new: deferral[old] for old, new in names.items() if deferral[old]}
+    return host
 
 
 def _reason(state: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
@@ -16,11 +16,12 @@ from forewarn.drivers.found import Found
 from forewarn.drivers.kubernetes.client import (
     MISSING,
     Kubernetes,
+    KubernetesBusy,
     KubernetesRefused,
     KubernetesUnreachable,
     VersionExpired,
 )
-from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.config import KubernetesConfig, read_options
 from forewarn.drivers.kubernetes.machines import API, ENDED
 from forewarn.errors import ForewarnError
 from forewarn.values import value
@@ -73,6 +74,15 @@ class MachineFacts:
     host: str
     #: The VMI as a VM of the topology.
     form: dict[str, Any]
+
+
+def create_source(name: str, options: Mapping[str, object]) -> KubernetesSource:
+    """Create a source from the options of a driver.
+
+    Raises:
+        ValidationFailed: an option is unknown, missing or invalid.
+    """
+    return KubernetesSource(read_options(name, options), name)
 
 
 class KubernetesSource:
@@ -174,8 +184,8 @@ def node_facts(node: dict[str, Any]) -> NodeFacts:
     itself: dict[str, Any] = {"host": meta["name"]}
     if addresses:
         itself["addresses"] = addresses[:ADDRESSES_MAX]
-    if _said(meta, GROUP):
-        itself["group"] = _said(meta, GROUP)
+    if _label_or_annotation(meta, GROUP):
+        itself["group"] = _label_or_annotation(meta, GROUP)
     return NodeFacts(meta["name"], form, silent, itself)
 
 
@@ -189,7 +199,9 @@ def machine_facts(machine: dict[str, Any]) -> MachineFacts:
     group = _group(meta)
     if group:
         form["group"] = f"{meta['namespace']}.{group}"
-    size = next((_said(meta, each) for each in TYPES if _said(meta, each)), "")
+    size = next(
+        (_label_or_annotation(meta, each) for each in TYPES if _label_or_annotation(meta, each)), ""
+    )
     if size:
         form["size"] = size
     spec = machine.get("spec") or {}
@@ -230,11 +242,11 @@ def _group(meta: dict[str, Any]) -> str:
     """Return the group of a VMI in its namespace, from its label or its controller."""
     for owner in meta.get("ownerReferences") or []:
         if owner.get("controller") and owner["kind"] == SET:
-            return _said(meta, GROUP) or str(owner["name"])
-    return _said(meta, GROUP) or _said(meta, POOL)
+            return _label_or_annotation(meta, GROUP) or str(owner["name"])
+    return _label_or_annotation(meta, GROUP) or _label_or_annotation(meta, POOL)
 
 
-def _said(meta: dict[str, Any], key: str) -> str:
+def _label_or_annotation(meta: dict[str, Any], key: str) -> str:
     """Return a label's value, or else the value of the annotation with the same name."""
     for kind in ("labels", "annotations"):
         if (meta.get(kind) or {}).get(key):
@@ -304,7 +316,7 @@ class Watched(Generic[Facts]):
             return list(self._known.values())
 
     def _follow(self) -> None:
-        pause_s = RETRY_S
+        pause_s, expired = RETRY_S, "none"
         while not self._closed.is_set():
             try:
                 if not self._version:
@@ -312,10 +324,15 @@ class Watched(Generic[Facts]):
                 pause_s = RETRY_S
                 self._watch()
             except VersionExpired:
-                self._version = ""
+                # The next list has everything that the watch has missed. An API server that has
+                # never the version that it has just named is not asked all the time.
+                again_s = RETRY_S if self._version == expired else 0
+                expired, self._version = self._version, ""
+                self._closed.wait(again_s)
             except ForewarnError as error:
                 self._fail(error)
-                self._closed.wait(pause_s)
+                asked_s = error.retry_after_s if isinstance(error, KubernetesBusy) else 0
+                self._closed.wait(max(pause_s, asked_s))
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
 
     def _list(self) -> None:
@@ -331,7 +348,7 @@ class Watched(Generic[Facts]):
 
     def _watch(self) -> None:
         for change in self._kubernetes.watch(self._path, self._version):
-            self._answered()
+            self._note_up_to_date()
             if change:
                 self._take(change["type"], change["object"])
             if self._closed.is_set():
@@ -350,7 +367,7 @@ class Watched(Generic[Facts]):
         if differs:
             self._changed.set()
 
-    def _answered(self) -> None:
+    def _note_up_to_date(self) -> None:
         """Record that the facts are up to date."""
         with self._lock:
             was, self._failed = self._failed, None

@@ -107,7 +107,7 @@ class KubernetesDriver:
             )
         except ForewarnError as error:
             return Progress(failed=error.clause)
-        self._answered(task)
+        self._forget_absence(task)
         return step.progress(again_ms, work.placements)
 
     def abort(self, task: Task) -> None:
@@ -119,7 +119,7 @@ class KubernetesDriver:
         """
         self._records.check_writer(task)
         self._records.abort(task)
-        self._answered(task)
+        self._forget_absence(task)
         self._work(task).call_off()
 
     def discover(self) -> Mapping[str, object]:
@@ -141,13 +141,13 @@ class KubernetesDriver:
         with self._lock:
             since_ms = self._away_ms.setdefault(task.id, now_ms)
         if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
-            self._answered(task)
+            self._forget_absence(task)
             return Progress(failed=error.clause)
         return Progress(again_ms=self._again_ms(now_ms), text=error.clause[:TEXT_MAX])
 
     def _again_ms(self, now_ms: int) -> int:
         return now_ms + int(self._config.poll_s * 1000)
 
-    def _answered(self, task: Task) -> None:
+    def _forget_absence(self, task: Task) -> None:
         with self._lock:
             self._away_ms.pop(task.id, None)

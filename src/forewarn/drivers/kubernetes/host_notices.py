@@ -2,13 +2,16 @@
 
 Each turn compares every node with the live operations of its host, and writes the differences. It
 needs no state of its own, so it is right again after a crash. Expired notices of other writers are
-removed. Source: K-1.
+removed. Several connections write at a time, so that of thousands of nodes that change at once none
+waits for all others. Source: K-1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from forewarn.clock import Clock
@@ -17,6 +20,7 @@ from forewarn.drivers.kubernetes.client import (
     MISSING,
     KeptKubernetes,
     Kubernetes,
+    KubernetesBusy,
     KubernetesRefused,
 )
 from forewarn.drivers.kubernetes.config import KubernetesConfig
@@ -38,6 +42,10 @@ from forewarn.protocol.timestamps import iso8601, parse
 
 STRATEGIC = "application/strategic-merge-patch+json"
 LEASE_S = 60
+#: Maximum number of nodes that are written at a time, each over its own connection.
+WRITERS_MAX = 16
+#: Attempts to write a node while the API server sheds load; then the next turn retries.
+BUSY_TRIES = 5
 #: States of an operation that its node shows.
 SHOWN = {"announced": PLANNED, "running": IN_PROGRESS}
 
@@ -53,20 +61,21 @@ class HostNotices:
         self._lease = f"forewarn-control-{name}".lower()
         self._config = config
         self._clock = clock
-        # Reads and writes name the node's version, and are safe to repeat.
-        self._kubernetes = KeptKubernetes(config)
+        self._kubernetes = Kubernetes(config)
         self._types = dict(config.condition_types) or KEP_TYPES
         self._watched: Watched[dict[str, Any]] | None = None
+        self._closed = threading.Event()
 
     def watch(self) -> threading.Event:
         """Follow the cluster; return an event that is set when a notice on a node changes."""
         changed = threading.Event()
-        self._watched = Watched(Kubernetes(self._config), NODES, _noticed, changed=changed)
+        self._watched = Watched(Kubernetes(self._config), NODES, _notice_facts, changed=changed)
         self._watched.start()
         return changed
 
     def close(self) -> None:
         """Stop following the cluster."""
+        self._closed.set()
         if self._watched is not None:
             self._watched.close()
 
@@ -76,46 +85,75 @@ class HostNotices:
         Raises:
             ForewarnError: the nodes are unknown, or the writer's Lease cannot be renewed.
         """
-        try:
-            return self._turn(notices_of(operations))
-        finally:
-            self._kubernetes.close()
-
-    def _turn(self, wanted: Mapping[str, NodeNotice]) -> tuple[list[str], list[str]]:
+        wanted = notices_of(operations)
         nodes = self._nodes()
-        changed: list[str] = []
         problems: list[str] = []
+        names: list[str] = []
         for node in nodes:
             name = node["metadata"]["name"]
-            try:
-                plan = self._plan(node, wanted.get(name))
-                if plan.patch is not None:
-                    plan = self._write(name, wanted.get(name))
-                    changed += [name] if plan.patch is not None else []
-            except ForewarnError as error:
-                problems.append(f"node {name}: {error}")
+            plan = self._plan(node, wanted.get(name))
+            if plan.patch is not None:
+                names.append(name)
+            else:
+                problems += _left_alone(name, plan, wanted)
+        changed: list[str] = []
+        for name, written in self._write_all(names, wanted):
+            if isinstance(written, ForewarnError):
+                problems.append(f"node {name}: {written}")
                 continue
-            if plan.other_writer and name in wanted:
-                problems.append(f"{plan.other_writer} has marked node {name}")
-            elif plan.foreign:
-                kinds = ", ".join(plan.foreign)
-                problems.append(f"another program writes {kinds} on node {name}")
-        if any(name in wanted for name in (each["metadata"]["name"] for each in nodes)):
+            changed += [name] if written.patch is not None else []
+            problems += _left_alone(name, written, wanted)
+        if any(each["metadata"]["name"] in wanted for each in nodes):
             self._renew()
         return changed, problems
+
+    def _write_all(
+        self, names: Sequence[str], wanted: Mapping[str, NodeNotice]
+    ) -> list[tuple[str, NoticePlan | ForewarnError]]:
+        """Write nodes, several at a time; return what was written, or why not."""
+        writers = min(WRITERS_MAX, len(names))
+        if not writers:
+            return []
+
+        def write(start: int) -> list[tuple[str, NoticePlan | ForewarnError]]:
+            # Reads and writes name the node's version, and are safe to repeat.
+            with contextlib.closing(KeptKubernetes(self._config)) as kept:
+                return [
+                    (name, self._written(kept, name, wanted.get(name)))
+                    for name in names[start::writers]
+                ]
+
+        with ThreadPoolExecutor(writers, thread_name_prefix="node writer") as pool:
+            return [each for part in pool.map(write, range(writers)) for each in part]
+
+    def _written(
+        self, kept: Kubernetes, name: str, notice: NodeNotice | None
+    ) -> NoticePlan | ForewarnError:
+        """Write one node, and wait as long as a busy API server asks for."""
+        left = BUSY_TRIES
+        while True:  # ends after `BUSY_TRIES` attempts
+            left -= 1
+            try:
+                return self._write(kept, name, notice)
+            except KubernetesBusy as error:
+                if not left:
+                    return error
+                self._closed.wait(error.retry_after_s)
+            except ForewarnError as error:
+                return error
 
     def _nodes(self) -> list[dict[str, Any]]:
         if self._watched is not None:
             return self._watched.facts()
-        return [_noticed(each) for each in self._kubernetes.all(NODES)]
+        return [_notice_facts(each) for each in self._kubernetes.all(NODES)]
 
     def _plan(self, node: Mapping[str, Any], notice: NodeNotice | None) -> NoticePlan:
         now_ms = self._clock.now_ms()
         return plan_notice(node, notice, writer=self.writer, types=self._types, now_ms=now_ms)
 
-    def _write(self, name: str, notice: NodeNotice | None) -> NoticePlan:
+    def _write(self, kept: Kubernetes, name: str, notice: NodeNotice | None) -> NoticePlan:
         """Compare the present node, and patch it; after a conflict, the next turn retries."""
-        node = self._kubernetes.find(f"{NODES}/{name}")
+        node = kept.find(f"{NODES}/{name}")
         if node is None:
             return NoticePlan()
         plan = self._plan(node, notice)
@@ -123,7 +161,7 @@ class HostNotices:
             return plan
         try:
             path = f"{NODES}/{name}/status"
-            self._kubernetes.ask("PATCH", path, plan.patch, kind=STRATEGIC)
+            kept.ask("PATCH", path, plan.patch, kind=STRATEGIC)
         except KubernetesRefused as error:
             if error.number not in {CONFLICT, MISSING}:
                 raise
@@ -151,6 +189,16 @@ class HostNotices:
                 "spec": spec,
             }
             self._kubernetes.ask("POST", place, form)
+
+
+def _left_alone(name: str, plan: NoticePlan, wanted: Mapping[str, NodeNotice]) -> list[str]:
+    """Return what a plan leaves to other writers of a node, in words."""
+    if plan.other_writer and name in wanted:
+        return [f"{plan.other_writer} has marked node {name}"]
+    if plan.foreign:
+        kinds = ", ".join(plan.foreign)
+        return [f"another program writes {kinds} on node {name}"]
+    return []
 
 
 def notices_of(operations: Iterable[Mapping[str, Any]]) -> dict[str, NodeNotice]:
@@ -187,7 +235,7 @@ def _notice(operations: list[Mapping[str, Any]]) -> NodeNotice:
     )
 
 
-def _noticed(node: dict[str, Any]) -> dict[str, Any]:
+def _notice_facts(node: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a node that its notice depends on, without heartbeats."""
     meta = node["metadata"]
     annotations = meta.get("annotations") or {}

@@ -196,16 +196,13 @@ class TaskMachines:
         """Return the path and the form of this attempt's migration, or of an earlier one."""
         namespace, name = _parts(vm)
         folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
-        place_name, last = (
-            self._records.operation(self._task),
-            self._task.attempt,
-        )
+        operation, last = self._records.operation(self._task), self._task.attempt
         for attempt in range(last, 0, -1):
-            place = f"{folder}/{place_name}-{attempt}-{name}"
-            migration = self._kubernetes.find(place)
+            path = f"{folder}/{operation}-{attempt}-{name}"
+            migration = self._kubernetes.find(path)
             if migration and (attempt == last or not _is_over(migration)):
-                return place, migration
-        return f"{folder}/{place_name}-{last}-{name}", None
+                return path, migration
+        return f"{folder}/{operation}-{last}-{name}", None
 
 
 def _is_over(migration: dict[str, Any]) -> bool:

@@ -82,6 +82,11 @@ class NamespaceWriter:
         self._clock = clock
         self._changed = changed
 
+    @property
+    def now_ms(self) -> int:
+        """The time now, ms since the epoch UTC."""
+        return self._clock.now_ms()
+
     def create_notice(self, name: str, text: str) -> Resource | None:
         """Create a notice; None if it exists, and the watch has not shown it yet."""
         meta = {"name": name, "namespace": self.namespace}
@@ -118,7 +123,7 @@ class NamespaceWriter:
         name = resource["metadata"]["name"]
         old = dict.fromkeys((resource.get("status") or {}).keys() - status.keys())
         path = f"{self._path(plural, name)}/status"
-        self._settled(lambda: self._kubernetes.patch(path, {"status": {**old, **status}}))
+        self._write(lambda: self._kubernetes.patch(path, {"status": {**old, **status}}))
         self._changed(f"~ {plural} {self.namespace}/{name}")
 
     def patch(self, request: Resource, meta: Mapping[str, object]) -> None:
@@ -126,9 +131,9 @@ class NamespaceWriter:
         version = request["metadata"].get("resourceVersion")
         form = {"metadata": {**meta, "resourceVersion": version}}
         path = self._path(REQUESTS, request["metadata"]["name"])
-        self._settled(lambda: self._kubernetes.patch(path, form))
+        self._write(lambda: self._kubernetes.patch(path, form))
 
-    def _settled(self, write: Callable[[], object]) -> None:
+    def _write(self, write: Callable[[], object]) -> None:
         """Write; a resource that has changed or gone meanwhile is for the next turn."""
         try:
             write()
@@ -155,7 +160,7 @@ class NamespaceWriter:
             },
             "reason": reason,
             "message": text[:TEXT_CHARACTERS_MAX] or reason,
-            "type": "Warning" if reason in {"Refused", "Failed"} else "Normal",
+            "type": "Warning" if reason.endswith(("Refused", "Failed")) else "Normal",
             "source": {"component": "forewarn"},
             "firstTimestamp": now,
             "lastTimestamp": now,

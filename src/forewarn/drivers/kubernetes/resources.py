@@ -80,7 +80,7 @@ class TenantResources:
         Raises:
             ForewarnError: the resources are unknown.
         """
-        notices, requests = self._listed(NOTICES), self._listed(REQUESTS)
+        notices, requests = self._list(NOTICES), self._list(REQUESTS)
         changed: list[str] = []
         problems: list[str] = []
         for namespace, api in sorted(apis.items()):
@@ -95,7 +95,7 @@ class TenantResources:
                 problems.append(f"namespace {namespace}: {error}")
         return changed, problems
 
-    def _listed(self, plural: str) -> list[Resource]:
+    def _list(self, plural: str) -> list[Resource]:
         if plural in self._watched:
             return self._watched[plural].facts()
         return list(self._kubernetes.all(f"{GROUP}/{plural}"))

@@ -137,7 +137,7 @@ class WebhookDriver:
         """
         now_s = SystemClock().now_ms() // 1000
         signed_s = check_report(self._endpoint.secret, self.name, headers, body=body, now_s=now_s)
-        operation, attempt, last = self._reported(body)
+        operation, attempt, last = self._read_report(body)
         task, text = f"op-{operation}/{attempt}", body.decode()
         progress = read_answer(body, "report", task, now_ms=0)
         if last:
@@ -152,7 +152,7 @@ class WebhookDriver:
                 )
         self._records.put(operation, attempt, {REPORT: f"{signed_s}\n{text}"})
 
-    def _reported(self, body: bytes) -> tuple[int, int, str]:
+    def _read_report(self, body: bytes) -> tuple[int, int, str]:
         """Return operation and attempt of a report, and the text of the previous report."""
         form = read_json(body)
         task = str(form.get("task", "")) if isinstance(form, dict) else ""

@@ -20,7 +20,7 @@ from forewarn.metadata.routing import ApproveEvents
 from forewarn.metadata.service import MetadataService
 from forewarn.metadata.snapshot import Answer, CachedAnswer, PublishedView
 from forewarn.protocol.versions import EVENTS_PATH
-from forewarn.replication.messages import RequestAnswer
+from forewarn.replication.requests import ApprovalRequest, OutcomeRequest, RequestAnswer
 
 PIPELINE_BYTES_MAX = (
     128 * 1024
@@ -226,7 +226,8 @@ class Connection:
         size = 0
         while self._reader.begun and not self.over and not self.stalled:
             try:
-                asked, octets = self._answer_next()
+                asked = self._reader.pending or self._reader.head(self.service.responder)
+                octets = None if asked is None else self._answer(asked)
             except CallerError as error:
                 self._flush(out)
                 self._break_off(error)
@@ -248,27 +249,24 @@ class Connection:
         self._flush(out)
         self._settle()
 
-    def _answer_next(self) -> tuple[PendingRequest | None, bytes | None]:
-        """Return the next request and its answer, or None for a missing part.
+    def _answer(self, asked: PendingRequest) -> bytes | None:
+        """Return the answer to a request; None while its body is incomplete, or while it is held.
 
         The connection checks the caller and the rate before it reads the body.
         """
         service, reader = self.service, self._reader
-        responder, asked = service.responder, reader.pending
-        if asked is None:
-            asked = reader.head(responder)
-            if asked is None:
-                return None, None
+        responder = service.responder
+        if reader.pending is None:
             refusal = responder.admit(asked, self.peer, service.now_s())
             if asked.caller is not None and asked.request.path == EVENTS_PATH:
                 bucket = responder.bucket(asked.caller)
                 bucket.polled_tick, bucket.user_agent = service.tick, asked.request.user_agent
             if refusal is not None:
-                return asked, self._refused(asked, refusal)
+                return self._refused(asked, refusal)
         if asked.request.length and not reader.body(asked):
-            return None, None
+            return None
         reaction = responder.respond(asked, self.peer, service.now_s())
-        return asked, self._octets(asked, reaction)
+        return self._octets(asked, reaction)
 
     def _refused(self, asked: PendingRequest, refusal: Answer) -> bytes:
         """Return a refusal, which closes the connection if its client has sent or must send more.
@@ -295,6 +293,9 @@ class Connection:
         """Execute a request; return its answer, or None while the request is held."""
         if isinstance(reaction, Hold):
             self._hold(asked, reaction)
+            return None
+        if isinstance(reaction, ApprovalRequest | OutcomeRequest):
+            self._forward(asked, reaction)
             return None
         if isinstance(reaction, Reset):
             self.abandon()
@@ -335,9 +336,12 @@ class Connection:
         self._timer = service.loop.call_at(until_s, then)
         if hold.enable:
             service.enable(asked)
-        if hold.request is not None:
-            future = service.upstream.ask(hold.request)
-            future.add_done_callback(partial(self._decided, asked))
+
+    def _forward(self, asked: PendingRequest, request: ApprovalRequest | OutcomeRequest) -> None:
+        """Hold a request until the control plane decides on it. Source: A-6, X-1."""
+        service = self.service
+        self._hold(asked, Hold(service.now_s() + service.settings.approve_timeout_s))
+        service.upstream.ask(request).add_done_callback(partial(self._decided, asked))
 
     def _decided(self, asked: PendingRequest, future: asyncio.Future[RequestAnswer]) -> None:
         failed = future.cancelled() or future.exception() is not None

@@ -51,16 +51,34 @@ def compact(form: object) -> bytes:
 
 
 def head_of(answer: Response, server: str) -> bytes:
-    """Return the constant part of an answer's head.
+    """Return the constant part of an answer's head, without its end; see `head`."""
+    return head(
+        answer.status,
+        len(answer.body),
+        server=server,
+        content_type=answer.content_type,
+        headers=answer.headers,
+    )
+
+
+def head(
+    status: int,
+    length: int,
+    *,
+    server: str,
+    content_type: str = JSON,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> bytes:
+    """Return the constant part of the head of an answer with a body of this length.
 
     The part ends in `Date: `, before the date and one of the endings below. A 304 has neither
     content type nor length, because both would describe the document.
     """
-    lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
-    if answer.status != 304:
-        lines.append(f"Content-Type: {answer.content_type}")
-        lines.append(f"Content-Length: {len(answer.body)}")
-    lines.extend(f"{name}: {value}" for name, value in answer.headers)
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
+    if status != 304:
+        lines.append(f"Content-Type: {content_type}")
+        lines.append(f"Content-Length: {length}")
+    lines.extend([f"{name}: {value}" for name, value in headers])
     lines.append(f"Server: {server}")
     return ("\r\n".join(lines) + "\r\nDate: ").encode("latin-1")
 

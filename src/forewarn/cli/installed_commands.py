@@ -1,0 +1,36 @@
+"""Commands of other packages: `forewarn NOUN`, where NOUN is an entry point.
+
+A command is an entry point of the group `forewarn.commands`: a callable with the words after the
+noun, which returns the exit status. It may read them with any library. Forewarn's own nouns have
+priority, and are found without a search of the installed packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forewarn.errors import ForewarnError
+from forewarn.exit_codes import OK
+from forewarn.extensions import ExtensionGroup, reason_in
+
+#: The commands of other packages; those of Forewarn are in `nouns.py`.
+COMMANDS = ExtensionGroup("command", {})
+
+
+def run_installed(noun: str, words: Sequence[str]) -> int | None:
+    """Run a command with its words, and return its exit status; None: there is no such command.
+
+    Raises:
+        ExtensionUnusable: the command's package cannot be loaded, or has failed.
+    """
+    extension = COMMANDS.find(noun)
+    if extension is None:
+        return None
+    act = extension.load()
+    try:
+        status = act(list(words))
+    except (ForewarnError, OSError):
+        raise
+    except Exception as error:
+        raise extension.unusable(reason_in(error)) from error
+    return status if isinstance(status, int) else OK
