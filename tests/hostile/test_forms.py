@@ -69,7 +69,7 @@ def kinds() -> dict[str, ValueType]:
     product = [*modules()]
     assert product
     found: dict[str, ValueType] = {}
-    gc.unfreeze()  # what is frozen is not among the objects below
+    gc.unfreeze()  # frozen objects are not among those below
     for each in gc.get_objects():
         if type(each) is Field:
             found.setdefault(f"{type(each.kind).__name__} {each.name}", each.kind)

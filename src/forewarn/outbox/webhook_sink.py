@@ -168,9 +168,9 @@ class EventGridSink:
     def __init__(self, target: HttpTarget, options: EventGridOptions) -> None:
         self.batch_max = options.batch
         self._target = target
+        self._topic = options.topic or f"/forewarn/{target.name}"
         #: Subscription and resource group in the resources' paths.
         self._cluster = options.cluster
-        self._topic = options.topic or f"/forewarn/{target.name}"
         base = options.callback.rstrip("/")
         #: URL at which the receiver may consent later; empty: the receiver must consent at once.
         self._callback = f"{base}/v1/outbox/{target.name}/validate" if base else ""

@@ -245,7 +245,7 @@ def replaced(breakage: Breakage) -> bool:
     new = _codes(compile(broken(text, breakage.number), str(path), "exec", dont_inherit=True))
     changed = {name for name in old if name not in new or new[name] != old[name]}
     made = 0
-    gc.unfreeze()  # what is frozen is not among the objects below
+    gc.unfreeze()  # frozen objects are not among those below
     for each in gc.get_objects():
         if not isinstance(each, FunctionType) or each.__code__.co_filename != str(path):
             continue
