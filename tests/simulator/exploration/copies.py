@@ -38,8 +38,9 @@ def _copied(thing: T) -> T:
     """Copy an object, and the containers it holds, and the sets in them."""
     made = copy.copy(thing)
     for name, held in vars(thing).items():
-        if isinstance(held, dict):
-            setattr(made, name, {k: set(v) if isinstance(v, set) else v for k, v in held.items()})
-        elif isinstance(held, (list, set)):
-            setattr(made, name, held.copy())
+        if isinstance(held, (dict, list, set)):
+            own = copy.copy(held)  # of the same type: a counter stays one
+            if isinstance(own, dict):
+                own.update((key, set(each)) for key, each in held.items() if isinstance(each, set))
+            setattr(made, name, own)
     return made
