@@ -144,6 +144,8 @@ def test_agent_prepares_for_what_aks_reports(stage: Stage, tmp_path: Path) -> No
             aks.stage.run("aks-auto-drain")
             aks.after("0s")
             agent.until_acts("prepare")
+            aks.after("11m")
+            agent.until_said("started")
             aks.after("30m")
             agent.until_acts("prepare", "recover")
 
