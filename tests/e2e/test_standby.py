@@ -146,7 +146,8 @@ def test_signal_while_starting_gives_the_lease_up(postgres_address: str, tmp_pat
     """The next process need not wait for a term. Source: H-2."""
     settings = tmp_path / "forewarn.toml"
     settings.write_text(
-        f'[store]\nurl = "{postgres_address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+        f'[store]\nurl = "{postgres_address}"\n'
+        '[listen]\nmetadata = ["127.0.0.1:0"]\noperator = "127.0.0.1:0"\n'
     )
     with closing(open_store(postgres_address)) as store, psycopg.connect(postgres_address) as lock:
         lock.execute("LOCK TABLE vm IN ACCESS EXCLUSIVE MODE")  # it cannot load

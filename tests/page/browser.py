@@ -10,6 +10,7 @@ import select
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -195,13 +196,14 @@ class Browser:
         self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=points)
         self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
-    def focus_by_tap(self, selector: str) -> None:
-        """Touch a field until it has the focus: a finger that slips on a change touches again."""
+    def focus(self, selector: str, press: Callable[[str], None]) -> None:
+        """Press a field until it has the focus: a hand that slips on a change presses again."""
         has_it = f"document.activeElement?.matches({json.dumps(selector)}) ?? false"
         for _ in range(TAPS_MAX):
-            self.tap(selector)
-            soon = f"new Promise((done) => setTimeout(() => done({has_it}), 300))"
-            if self.run(soon):
+            press(selector)
+            if self.run(has_it) or self.run(
+                f"new Promise((d) => setTimeout(() => d({has_it}), 300))"
+            ):
                 return
         raise Broken(f"{selector} never has the focus")
 

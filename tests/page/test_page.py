@@ -122,13 +122,15 @@ def press(page: Browser, hand: str, selector: str) -> None:
 def fill(page: Browser, hand: str, selector: str, text: str) -> None:
     """Put a text in place of what a field holds."""
     if hand == "mouse":
-        page.click(selector)
+        page.focus(selector, page.click)
     elif hand == "touch":
-        page.focus_by_tap(selector)
+        page.focus(selector, page.tap)
     else:
         page.tab_to(selector)
     page.run("document.activeElement.select()")
     page.type(text)
+    has_it = f"document.querySelector({json.dumps(selector)}).value === {json.dumps(text)}"
+    page.until(has_it, f"{text!r} is in {selector}")
 
 
 #: View, what is pressed, fields, and what history must then tell of.
