@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from forewarn import connection_table
-from forewarn.azure.certificate import make_certificate
 from forewarn.connection_table import ConnectionTable, CountedPort, TrackedConnection, source_of
+from forewarn.openssl import make_certificate
 from tests.metadata.feeds import until
 from tests.waiting import LIMIT_S
 

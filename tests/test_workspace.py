@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.api.further_apis import APIS
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.registry import DRIVERS, AbsentDriver, make_drivers
 from forewarn.drivers.sources import SOURCES
@@ -27,7 +28,7 @@ by_extension = pytest.mark.parametrize(
     ("group", "name"),
     [
         pytest.param(group, name, id=f"{group.kind}-{name}")
-        for group in (DRIVERS, SINKS, SOURCES)
+        for group in (APIS, DRIVERS, SINKS, SOURCES)
         for name in group.packages
     ],
 )

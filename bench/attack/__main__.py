@@ -30,7 +30,7 @@ from bench.attack.floods import FLOODS, VM, Flood
 from bench.attack.requests import OPERATOR, OWN_VM, OWNER, VIEWER, Requests
 from bench.sizes import Parser
 from forewarn.access.roles import Role
-from forewarn.azure.certificate import make_certificate
+from forewarn.openssl import make_certificate
 from tests.access import seed_token
 
 if TYPE_CHECKING:

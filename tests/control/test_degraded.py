@@ -3,6 +3,8 @@
 Each service of a test stands for a start on another machine, on the same store. Source: L-12.
 """
 
+import asyncio
+import importlib.metadata
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,9 @@ from forewarn.drivers.registry import DRIVERS, DriverKindUnknown
 from forewarn.outbox.destinations import DestinationInvalid
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.local_time import Window
+from forewarn.service.start_check import check_start
 from forewarn.settings import (
+    AzureSettings,
     DriverSettings,
     GateSettings,
     NamedTable,
@@ -190,3 +194,21 @@ def test_what_is_missing_is_logged_once_and_when_it_is_back(
     lines = [each for each in caplog.records if "driver site" in each.getMessage()]
     actions = [getattr(each, "action", "") for each in lines]
     assert actions == ["degraded", "degraded.over"]
+
+
+def test_azure_whose_package_is_missing_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service starts and does all other work; a check of the start says the same. L-12."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    asking = settings(tmp_path, azure=AzureSettings(listen="127.0.0.1:0"))
+    [note] = [each for each in asyncio.run(check_start(asking)) if "Azure" in each]
+    with Live(asking) as live:
+        live.fleet(**FLEET)
+        [named] = degraded(live)
+        assert named == note
+        assert "is not served until a restart: " in named
+        assert "needs the package forewarn-azure: pip install" in named
+        assert live.daemon.bound is not None
+        assert live.daemon.bound.azure == ""
+        assert live.post("/v1/vms/web-1/reboot")["operations"]

@@ -45,7 +45,7 @@ ACTING = {
     "forewarn.agent.undo_commands": "changes the user",
     "forewarn_libvirt.connection": "opens connections; the library keeps the last error",
     "forewarn.emulator.attested_documents": "makes keys",
-    "forewarn.azure.certificate": "makes keys",
+    "forewarn.openssl": "makes keys",
     "forewarn.api.listener": "opens sockets",
     "forewarn.service.process": "ends the process",
     "forewarn.store": "opens stores",

@@ -18,11 +18,12 @@ from urllib.parse import quote
 
 import pytest
 
-from forewarn import api, azure
+import forewarn_azure
+from forewarn import api
 from forewarn.api.app import every_route
-from forewarn.azure.app import every_route as every_azure_route
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from forewarn_azure.app import every_route as every_azure_route
 from tests.api.live import FLEET, Live
 from tests.hostile.growth import GROWTH_MAX, RUNS
 from tests.waiting import LIMIT_S
@@ -100,7 +101,7 @@ def azure_bodies() -> list[object]:
     """Return bodies with a text as each member that Azure's routes may look for."""
     names = sorted(
         word
-        for word in words(azure)
+        for word in words(forewarn_azure)
         if word.removeprefix("$").isalnum() and len(word) < WORD_LENGTH_MAX
     )
     return [
@@ -124,7 +125,7 @@ def words(package: object) -> set[str]:
 
 def header_names() -> list[str]:
     """Return every word of both sources that may be the name of a header."""
-    known = {word.lower() for package in (api, azure) for word in words(package)}
+    known = {word.lower() for package in (api, forewarn_azure) for word in words(package)}
     named = {word for word in known if word.replace("-", "").isalpha() and "-" in word}
     return sorted(named | known & {"accept", "authorization", "cookie", "host", "origin", "via"})
 

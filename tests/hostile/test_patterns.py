@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from forewarn.api import app
-from forewarn.azure.app import every_route as every_azure_route
-from forewarn.azure.routes import ArmTable
 from forewarn.cli import file_lines
+from forewarn_azure.app import every_route as every_azure_route
+from forewarn_azure.routes import ArmTable
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.patterns import Hostile, Use, hidden_imports, uses
 
@@ -27,7 +27,7 @@ SUSPECT_S = 1e-6
 
 MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
     "forewarn.api.app": lambda: [app._pattern([each.path for each in app.every_route()])],
-    "forewarn.azure.routes": lambda: [
+    "forewarn_azure.routes": lambda: [
         pattern for rows in ArmTable(every_azure_route())._rows.values() for pattern, _ in rows
     ],
     "forewarn.cli.file_lines": lambda: [file_lines._key("name")],

@@ -20,7 +20,7 @@ BANNED_WORDS = {
 
 ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
-    "starlette": ("forewarn.api", "forewarn.azure", "forewarn.emulator", "forewarn.web"),
+    "starlette": ("forewarn.api", "forewarn_azure", "forewarn.emulator", "forewarn.web"),
     "uvicorn": ("forewarn.api.uvicorn_adapter",),
     "msgspec": (
         "forewarn.api.responses",
@@ -42,7 +42,7 @@ ROOMS_OF_PACKAGES = {
     "yaml": ("forewarn.validation", "forewarn.cli.structured"),
     "cyclopts": ("forewarn.cli",),
     "rich": ("forewarn.cli",),
-    "tzlocal": ("forewarn.azure.configuration_routes",),
+    "tzlocal": ("forewarn_azure.configuration_routes",),
     "pytest": ("forewarn.testing",),
 }
 """Every third-party package the product may import, and the rooms that may. A new one needs an

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forewarn.access.roles import Permission
-from forewarn.azure.app import every_route
+from forewarn_azure.app import every_route
 from tools.docs.reference import page
 
 # Each line of a document is a sentence of any length.

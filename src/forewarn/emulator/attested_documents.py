@@ -12,12 +12,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from forewarn.azure.certificate import DAYS, CertificateUnmade, openssl
 from forewarn.clock import Clock
 from forewarn.emulator.console import loopback_url
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance import derived_vm_id
 from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
+from forewarn.openssl import DAYS, CertificateUnmade, openssl
 from forewarn.replication.messages import Caller
 from forewarn.service.parts import BoundAddresses
 from forewarn.values import value

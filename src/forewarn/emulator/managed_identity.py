@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forewarn.azure.tokens import LIFETIME_S, TokenIssuer
+from forewarn.adfs_tokens import LIFETIME_S, TokenIssuer
 from forewarn.clock import SystemClock
 from forewarn.metadata.http.response import Response, compact
 

@@ -372,7 +372,9 @@ class Daemon:
 
     def _problem_sentences(self) -> tuple[str, ...]:
         """Return a sentence about each part of the state and of history that cannot be used."""
-        return (*self.configured.degraded.sentences, *problems_of(self.store))
+        azure = self.operators.azure_problem
+        own = (azure,) if azure else ()
+        return (*self.configured.degraded.sentences, *own, *problems_of(self.store))
 
     def _new_feed(self) -> FeedServer | None:
         check = CommitChecks(self.store, self._note_went_back).check

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.errors import CallerError
+from forewarn.extensions import ExtensionMissing, ExtensionUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from forewarn.api.further_apis import FurtherApi
     from forewarn.api.oidc import Oidc
     from forewarn.api.relay import RelayEndpoint
     from forewarn.api.server import ReplaceableApp
@@ -103,6 +105,8 @@ class OperatorApi:
         self.local_address = ""
         #: URL of Azure Resource Manager, and its certificate file; empty: not served.
         self.azure, self.azure_certificate = "", ""
+        #: A sentence about Azure's API if it is configured and cannot be used; otherwise empty.
+        self.azure_problem = ""
         #: Identifies callers by tokens of an issuer; None without an operator API.
         self.oidc: Oidc | None = None
         self._app: ReplaceableApp | None = None
@@ -164,11 +168,7 @@ class OperatorApi:
         from forewarn.api.routes import routes_of  # noqa: PLC0415 - VMs wait for none
         from forewarn.api.service_routes import process_routes  # noqa: PLC0415
 
-        azure_routes = ()
-        if service.settings.azure.listen:
-            (azure,) = await imported("forewarn.azure.app")
-            azure_routes = azure.every_route()
-
+        azure = await self._azure_api()
         app = api.build_app(
             control,
             service.store,
@@ -176,7 +176,7 @@ class OperatorApi:
             settings=service.settings,
             extra_routes=(
                 *service.more_routes(),
-                *azure_routes,
+                *(azure.every_route() if azure else ()),
                 *routes_of(reports, service.drivers),
                 *routes_of(outbox, lambda: service.outbox),
                 *process_routes(
@@ -207,17 +207,29 @@ class OperatorApi:
             await self.serve(control)
 
     async def serve_azure(self) -> None:
-        """Serve Azure Resource Manager if configured."""
+        """Serve Azure Resource Manager if it is configured and installed."""
         service = self._service
-        if not service.settings.azure.listen:
+        azure = await self._azure_api()
+        if azure is None:
             return
-        (arm,) = await imported("forewarn.azure.server")
-        served = await arm.start_arm(
-            service.control, service.store, clock=service.clock, settings=service.settings
-        )
+        served = await azure.start(service.control, service.store, service.settings)
         self._servers.append(served)
         service.certificates.note_expiry("azure", served.certificate)
         self.azure, self.azure_certificate = served.url, served.certificate
+
+    async def _azure_api(self) -> FurtherApi | None:
+        """Return Azure's API; None: it is not configured, or its package cannot be used."""
+        if not self._service.settings.azure.listen:
+            return None
+        (apis,) = await imported("forewarn.api.further_apis")
+        try:
+            azure: FurtherApi = await asyncio.to_thread(apis.find_api, "azure")
+        except (ExtensionMissing, ExtensionUnusable) as error:
+            if not self.azure_problem:
+                self.azure_problem = azure_problem(error)
+                log.error("%s", self.azure_problem, extra={"action": "degraded"})  # noqa: TRY400 - the sentence says it
+            return None
+        return azure
 
     async def stop(self) -> None:
         """Stop serving operators, the newest server first."""
@@ -279,6 +291,11 @@ class OperatorApi:
             token=service.lease_token,
         )
         return {RELAY_PATH: relayed}
+
+
+def azure_problem(error: CallerError) -> str:
+    """Return the sentence about Azure's API whose package cannot be used."""
+    return f"Azure Resource Manager is not served until a restart: {error.clause}."
 
 
 async def cannot_reload() -> tuple[str, ...]:

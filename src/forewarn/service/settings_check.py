@@ -9,7 +9,7 @@ import ipaddress
 import os
 from typing import TYPE_CHECKING
 
-from forewarn.azure.tokens import KEY_BYTES_MIN
+from forewarn.adfs_tokens import KEY_BYTES_MIN
 from forewarn.core.impact import Impact
 from forewarn.core.policy import NoticePolicy
 from forewarn.host_port import host_and_port, host_of_header

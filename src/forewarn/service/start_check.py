@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.api.listener import OperatorAddressTaken
-from forewarn.azure.server import check_certificate
 from forewarn.drivers.registry import check_installed
+from forewarn.extensions import ExtensionMissing, ExtensionUnusable
 from forewarn.metadata.http import addresses
 from forewarn.service.address_probes import address_probes
 from forewarn.service.configured import ConfiguredParts, check_destinations
 from forewarn.service.credentials import tls_of
 from forewarn.service.observers import traces_module
+from forewarn.service.operators import azure_problem
 from forewarn.store.errors import StoreInUse
 from forewarn.store.inspection import inspect_store
 
@@ -56,7 +57,13 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
         await traces_module()
     for section in (settings.feed, settings.operator):
         tls_of(section)
-    check_certificate(settings.azure)
+    if settings.azure.listen:
+        from forewarn.api.further_apis import find_api  # noqa: PLC0415 - if wanted
+
+        try:
+            find_api("azure").check(settings)
+        except (ExtensionMissing, ExtensionUnusable) as error:
+            notes.append(azure_problem(error))
     for probe in address_probes(settings):
         try:
             await probe()

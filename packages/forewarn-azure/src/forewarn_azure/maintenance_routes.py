@@ -1,0 +1,296 @@
+"""Approval of scheduled events on behalf of VMs, and queries in Resource Graph.
+
+Source: Z-2, A-9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forewarn.access.roles import Permission
+from forewarn.adfs_tokens import TENANT_ID
+from forewarn.api.responses import encoded_part
+from forewarn.control.plane import StateView
+from forewarn.core.document import shown
+from forewarn.core.impact import Impact, Source
+from forewarn.core.lifecycle import Event, EventState, Operation
+from forewarn.core.maintenance import Maintenance
+from forewarn.core.stimulus import Acknowledge
+from forewarn.core.topology import GroupKind, Vm
+from forewarn.protocol.documents import ScheduledEvent
+from forewarn.protocol.timestamps import iso8601, rfc1123
+from forewarn.protocol.versions import known_in
+from forewarn.validation.fields import Integer, ValidationFailed
+from forewarn_azure.cluster_rows import cluster_rows
+from forewarn_azure.graph_query import CLUSTER_TABLE, GraphQueryInvalid, answered, table_of
+from forewarn_azure.inventory import SCALE_SETS, Inventory, location_of, place_of
+from forewarn_azure.json_values import JsonObject, member, text_of
+from forewarn_azure.refusals import ArmEventsUnknown
+from forewarn_azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoutes
+from forewarn_azure.vm_values import provider_id
+
+#: Maximum number of rows of one answer, as in Azure.
+ROWS_MAX = 1000
+#: Largest answer to a query, in bytes of its rows.
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+_TYPE = "microsoft.maintenance/scheduledevents"
+#: Maximum number of events that one request may approve.
+EVENTS_MAX = 1000
+_EVENTS = (
+    RESOURCE_GROUP + COMPUTE + "/{kind}/{resource}/providers/Microsoft.Maintenance/scheduledevents"
+)
+_MAINTENANCE = RESOURCE_GROUP + COMPUTE + "/virtualMachines/{vm}/providers/Microsoft.Maintenance"
+ROUTES = ArmRoutes()
+
+
+@ROUTES.serve(f"POST {_EVENTS}/{{event}}/acknowledge", needs=Permission.APPROVE)
+async def _acknowledge(call: ArmCall) -> ArmResponse:
+    """Approve an event."""
+    event_id = call.path["event"].upper()
+    if await _foreign(call, (event_id,)):
+        kind = "Microsoft.Maintenance/scheduledevents"
+        raise await call.resources.unknown(kind, call.path["event"], call.place)
+    await call.control.submit(Acknowledge((event_id,)), call.actor)
+    return ArmResponse({"value": "Successfully Approved"})
+
+
+@ROUTES.serve(f"POST {_EVENTS}", needs=Permission.APPROVE)
+async def _acknowledge_all(call: ArmCall) -> ArmResponse:
+    """Approve events (`{"value": [ids]}`).
+
+    The route approves all or none of the events. Source: Z-5.
+    """
+    given = call.json.get("value")
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise ValidationFailed(where="value", problem="must be a list of event ids")
+    if not 0 < len(given) <= EVENTS_MAX:
+        raise ValidationFailed(where="value", problem=f"must have 1 to {EVENTS_MAX} event ids")
+    ids = tuple(dict.fromkeys(each.upper() for each in given))
+    if wrong := await _foreign(call, ids):
+        raise ArmEventsUnknown(wrong)
+    await call.control.submit(Acknowledge(ids), call.actor)
+    return ArmResponse({"value": "Successfully Approved"})
+
+
+async def _foreign(call: ArmCall, ids: tuple[str, ...]) -> list[str]:
+    """Return the ids that name no live event of the VM or set in the path."""
+    inventory = await call.resources.inventory()
+    group = inventory.group_at(call.place, call.path["kind"], call.path["resource"])
+    events = await call.control.read(lambda plane: [plane.state.events.get(each) for each in ids])
+    return [
+        name
+        for name, event in zip(ids, events, strict=True)
+        if event is None or not event.live or group is None or event.group != group.name
+    ]
+
+
+# --- updates: a VM's planned work in Azure's maintenance service ---------------------------------
+
+
+@ROUTES.serve(f"GET {_MAINTENANCE}/updates")
+async def _updates(call: ArmCall) -> ArmResponse:
+    """List a VM's planned work.
+
+    Source: Z-7.
+    """
+    vm = await call.vm()
+    return ArmResponse({"value": [_update(call, *each) for each in await _planned(call, vm)]})
+
+
+@ROUTES.serve(
+    f"PUT {_MAINTENANCE}/applyUpdates/default", needs=Permission.APPROVE, needs_body=False
+)
+async def _apply_updates(call: ArmCall) -> ArmResponse:
+    """Approve a VM's planned work, so that the work starts now.
+
+    Source: Z-7.
+    """
+    vm = await call.vm()
+    ids = tuple(each.id for _, each in await _planned(call, vm) if each.state in _UNAPPROVED)
+    if ids:
+        await call.control.submit(Acknowledge(ids), call.actor)
+    return ArmResponse(await _applied(call, vm), 201 if ids else 200)
+
+
+@ROUTES.serve(f"GET {_MAINTENANCE}/applyUpdates/{{update}}")
+async def _apply_update(call: ArmCall) -> ArmResponse:
+    """Show the progress of a VM's planned work."""
+    return ArmResponse(await _applied(call, await call.vm()))
+
+
+async def _applied(call: ArmCall, vm: Vm) -> JsonObject:
+    statuses = [_UPDATE_STATUS[event.state] for _, event in await _planned(call, vm)]
+    status = next((each for each in ("InProgress", "Pending") if each in statuses), "Completed")
+    resource = provider_id(call.place, "virtualMachines", vm.name)
+    return {
+        "id": f"{resource}/providers/Microsoft.Maintenance/applyUpdates/default",
+        "name": "default",
+        "type": "Microsoft.Maintenance/applyUpdates",
+        "properties": {"status": status, "resourceId": resource},
+    }
+
+
+async def _planned(call: ArmCall, vm: Vm) -> list[tuple[Operation, Event]]:
+    live = await call.control.read(_live_events)
+    return [
+        (operation, event)
+        for operation, event in live
+        if vm.name in event.resources and operation.source is Source.PLATFORM
+    ]
+
+
+def _update(call: ArmCall, operation: Operation, event: Event) -> JsonObject:
+    visible = shown(operation, event)
+    update: JsonObject = {
+        "maintenanceScope": "Host",
+        "impactType": _IMPACTS.get(operation.impact, "Restart"),
+        "status": _UPDATE_STATUS[event.state],
+        "impactDurationInSec": max(operation.duration_s, 0),
+        "properties": {"resourceId": provider_id(call.place, "virtualMachines", call.path["vm"])},
+    }
+    if visible.not_before_ms is not None:
+        update["notBefore"] = iso8601(visible.not_before_ms)
+    return update
+
+
+_UNAPPROVED = frozenset({EventState.SCHEDULED})
+_UPDATE_STATUS = {
+    EventState.SCHEDULED: "Pending",
+    EventState.APPROVED: "Pending",
+    EventState.STARTED: "InProgress",
+}
+_IMPACTS = {Impact.FREEZE: "Freeze", Impact.REBOOT: "Restart", Impact.REDEPLOY: "Redeploy"}
+
+
+# --- Resource Graph -------------------------------------------------------------------------------
+
+
+@ROUTES.serve("POST /providers/Microsoft.ResourceGraph/resources", needs=Permission.READ)
+async def _query(call: ArmCall) -> ArmResponse:
+    """Query scheduled events (`maintenanceresources`, `containerserviceeventresources`).
+
+    It costs O(live events of the subscriptions), or O(VMs of declared maintenances).
+    Source: Z-2, Z-11.
+    """
+    query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
+    if not isinstance(asked, list | tuple):
+        raise ValidationFailed(where="subscriptions", problem="must be a list")
+    for name in ("facets", "managementGroups"):
+        if call.json.get(name):
+            raise ValidationFailed(where=name, problem="is not supported; omit it")
+    if member(call.json, "options", "$skipToken"):
+        raise ValidationFailed(
+            where="options.$skipToken", problem="is not a page token of this server; use $skip"
+        )
+    inventory = await call.resources.inventory()
+    subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
+    of_clusters = table_of(query) == CLUSTER_TABLE
+    live = [] if of_clusters else await call.control.read(_live_events)
+    declared = await call.control.read(_maintenances) if of_clusters else []
+
+    first, limit = _option(call.json, "$skip", 0), _option(call.json, "$top", ROWS_MAX)
+    form = text_of(call.json, "options", "resultFormat") or "objectArray"
+    if form not in {"objectArray", "table"}:
+        raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
+
+    def found() -> JsonObject:
+        every = [_row(inventory, operation, event) for operation, event in live]
+        every += cluster_rows(inventory, declared)
+        rows = answered(query, [row for row in every if row["subscriptionId"] in subscriptions])
+        page = rows[first : first + min(limit, ROWS_MAX)]
+        return {
+            "totalRecords": len(rows),
+            "count": len(page),
+            "data": _table(page) if form == "table" else _encoded(page),
+            "facets": [],
+            "resultTruncated": "false",
+        }
+
+    return ArmResponse(await call.control.compute(found))
+
+
+def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
+    operations = view.state.operations
+    events = view.state.events.values()
+    return [(operations[each.operation], each) for each in events if each.live]
+
+
+def _maintenances(view: StateView) -> list[Maintenance]:
+    """Return the maintenances that a caller may see whole."""
+    return [] if view.unscoped is not None else list(view.state.maintenances.values())
+
+
+def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject:
+    """Return an event as a row of `maintenanceresources`."""
+    vm = inventory.find_vm(event.resources[0])
+    group = inventory.find_group(event.group)
+    if vm is None or group is None or not group.published:
+        return {"subscriptionId": ""}  # the VM was removed, or its events are not published. Z-6
+    place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
+    kind, name = "virtualMachines", vm.name
+    if group.kind is GroupKind.SCALE_SET:
+        kind, name = SCALE_SETS, group.name
+    visible = shown(operation, event)
+    return {
+        "id": f"{provider_id(place, kind, name)}/providers/{_TYPE}/{event.id}",
+        "name": event.id,
+        "type": _TYPE,
+        "tenantId": TENANT_ID,
+        "location": location_of(vm),
+        "resourceGroup": place.resource_group.lower(),
+        "subscriptionId": place.subscription.lower(),
+        "zones": [host.zone] if host is not None and host.zone else None,
+        "properties": {
+            **_fields(visible, group.published),
+            "TargetResourceId": provider_id(place, kind, name),
+        },
+    }
+
+
+def _fields(event: ScheduledEvent, version: str) -> JsonObject:
+    """Return an event's properties in the form of an api-version. Source: Z-6."""
+    return known_in(
+        version,
+        {
+            "EventId": event.event_id,
+            "EventStatus": event.status,
+            "EventType": event.event_type,
+            "EventSource": event.source,
+            "ResourceType": event.resource_type,
+            "Resources": list(event.resources),
+            "NotBefore": "" if event.not_before_ms is None else rfc1123(event.not_before_ms),
+            "Description": event.description,
+            "DurationInSeconds": event.duration_s,
+        },
+    )
+
+
+def _encoded(rows: Iterable[object]) -> list[object]:
+    """Return rows as parts of the answer.
+
+    Raises:
+        GraphQueryInvalid: the answer is too large.
+    """
+    size = 0
+    parts: list[object] = []
+    for row in rows:
+        part = encoded_part(row)
+        parts.append(part)
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            raise GraphQueryInvalid(reason=f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+    return parts
+
+
+def _table(rows: list[JsonObject]) -> JsonObject:
+    """Return rows in Azure's table form, as columns and values."""
+    names = list(rows[0]) if rows else []
+    types = {int: "integer", dict: "object", list: "object"}
+    columns = [{"name": name, "type": types.get(type(rows[0][name]), "string")} for name in names]
+    return {"columns": columns, "rows": _encoded([row[name] for name in names] for row in rows)}
+
+
+def _option(body: JsonObject, name: str, default: int) -> int:
+    """Return a whole number among the options of a query."""
+    value = member(body, "options", name)
+    return default if value is None else Integer().read(value, f"options.{name}")
