@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.further_apis import APIS
+from forewarn.cli.following import FOLLOWERS
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.registry import DRIVERS, AbsentDriver, make_drivers
 from forewarn.drivers.sources import SOURCES
@@ -28,7 +29,7 @@ by_extension = pytest.mark.parametrize(
     ("group", "name"),
     [
         pytest.param(group, name, id=f"{group.kind}-{name}")
-        for group in (APIS, DRIVERS, SINKS, SOURCES)
+        for group in (APIS, DRIVERS, FOLLOWERS, SINKS, SOURCES)
         for name in group.packages
     ],
 )

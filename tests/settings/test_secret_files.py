@@ -13,12 +13,12 @@ from forewarn.control.gate_checks import (
     PrometheusOptions,
     UrlOptions,
 )
-from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.webhook.driver import WebhookOptions
 from forewarn.outbox.destinations import SINKS
 from forewarn.service.secret_files import PUBLIC_FILES, exposed_files
 from forewarn.settings import SECRET_FILES, SECRETS, Settings
 from forewarn.settings_loader import load_settings
+from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_openstack.config import NovaConfig
 
 K32 = "k" * 32

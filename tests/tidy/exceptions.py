@@ -27,6 +27,7 @@ UNREAD = {
     "tests/simulator/checkers", "tests/simulator/exploration", "tests/simulator/mutation",
     "tests/simulator/transcripts", "tests/simulator/world", "tests/store", "tests/telemetry",
     "packages/forewarn-azure/tests/azure_tests/api",
+    "packages/forewarn-kubernetes/tests/kubernetes_tests",
     "packages/forewarn-libvirt/tests/libvirt_tests",
     "packages/forewarn-openstack/tests/openstack_tests",
 }  # fmt: skip

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
 from forewarn.cli.api_client import ApiClient
-from forewarn.cli.following import Follower
+from forewarn.cli.following import Followed, Follower
 from forewarn.cli.listing import records
-from forewarn.emulator.aks import AksRemediator
+
+
+class Remediator(Followed, Protocol):
+    """Plays AKS for one cluster."""
+
+    def turn(self, events: Iterable[Mapping[str, Any]], now_ms: int) -> list[str]:
+        """Do what AKS would do now; return what was done."""
 
 
 class AksPlayer(Follower):
     """Cordons, drains and returns the nodes of a cluster as the emulator's events ask for it."""
 
-    def __init__(self, client: ApiClient, remediator: AksRemediator) -> None:
+    def __init__(self, client: ApiClient, remediator: Remediator) -> None:
         super().__init__(remediator)
         self._client = client
         self._remediator = remediator

@@ -26,7 +26,6 @@ from forewarn.cli.parameters import (
     ServerOptions,
     settings_files,
 )
-from forewarn.clock import SystemClock
 from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.exit_codes import OK, REFUSED
 
@@ -151,14 +150,11 @@ def _mark_nodes(
 ) -> int:
     """Show announced and running work on the Kubernetes nodes of its hosts."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
     from forewarn.cli.node_notices import NodeMarker  # noqa: PLC0415 - the same
-    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
-    from forewarn.drivers.kubernetes.host_notices import HostNotices  # noqa: PLC0415 - the same
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
 
     table, _ = driver_table(name, config)
-    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
-    marker = NodeMarker(client_of(common), HostNotices(options, name, SystemClock()))
+    marker = NodeMarker(client_of(common), make_followed("mark-nodes", name, table))
     if follow:
         return marker.follow()
     changed, problems = marker.once()
@@ -191,14 +187,11 @@ def _answer_resources(
 ) -> int:
     """Show events as resources of a cluster, and carry out what its namespaces ask for."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
     from forewarn.cli.tenant_resources import ResourceAnswerer  # noqa: PLC0415 - the same
-    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
-    from forewarn.drivers.kubernetes.resources import TenantResources  # noqa: PLC0415 - the same
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
 
     table, _ = driver_table(name, config)
-    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
-    resources = TenantResources(options, cluster, SystemClock())
+    resources = make_followed("answer-resources", name, table, cluster=cluster)
     answerer = ResourceAnswerer(client_of(common).server, tokens, resources, ca=common.ca)
     if follow:
         return answerer.follow()

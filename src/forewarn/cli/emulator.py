@@ -144,15 +144,12 @@ def _play_aks(
     """Cordon and drain the nodes of a cluster before events, as AKS does."""
     from forewarn.cli.aks_player import AksPlayer  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.cli.driver import driver_table  # noqa: PLC0415 - the same
-    from forewarn.drivers.kubernetes.config import read_options  # noqa: PLC0415 - the same
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - the same
-    from forewarn.emulator.aks import AksRemediator  # noqa: PLC0415 - the same
+    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
 
     client = client_of(common, EmulatorClient)
     client.get("/v1/clock")  # only an emulator has one
     table, _ = driver_table(name, config)
-    options = read_options(name, {key: each for key, each in table.items() if key != KIND})
-    player = AksPlayer(client, AksRemediator(options))
+    player = AksPlayer(client, make_followed("play-aks", name, table))
     if follow:
         return player.follow()
     done, _ = player.once()

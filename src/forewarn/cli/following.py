@@ -1,16 +1,30 @@
-"""Keeps a cluster in line with the service, until interrupted."""
+"""Keeps a cluster in line with the service, until interrupted.
+
+What a command writes into a cluster is an entry point of the group `forewarn.followers` with the
+command's name.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.cli.output import note
+from forewarn.drivers.registry import KIND
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
+from forewarn.extensions import ExtensionGroup
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
+
+#: Each is `create(driver, options, cluster)`, which returns a `Followed`.
+FOLLOWERS = ExtensionGroup(
+    "follower",
+    {},
+    dict.fromkeys(("mark-nodes", "answer-resources", "play-aks"), "forewarn-kubernetes"),
+)
 
 
 class Followed(Protocol):
@@ -24,6 +38,21 @@ class Followed(Protocol):
 
     def close(self) -> None:
         """Stop the watch."""
+
+
+def make_followed(
+    command: str, driver: str, table: Mapping[str, object], *, cluster: str = ""
+) -> Any:  # noqa: ANN401 - each command has its own type
+    """Return what a command keeps in line, with the options of a driver's table.
+
+    Raises:
+        ExtensionMissing, ExtensionUnusable: the package is not installed, or has failed.
+        ValidationFailed: an option is invalid.
+    """
+    extension = FOLLOWERS.find(command)
+    assert extension is not None, command
+    options = {key: each for key, each in table.items() if key != KIND}
+    return extension.use_unlimited(lambda create: create(driver, options, cluster))
 
 
 class Follower:

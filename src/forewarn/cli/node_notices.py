@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from forewarn.cli.following import Follower
+from forewarn.cli.following import Followed, Follower
 from forewarn.cli.listing import records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from forewarn.cli.api_client import ApiClient
-    from forewarn.drivers.kubernetes.host_notices import HostNotices
+
+
+class NodeNotices(Followed, Protocol):
+    """The notices of a cluster's nodes."""
+
+    def turn(self, operations: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+        """Write all differences; return the changed nodes, and the problems."""
 
 
 class NodeMarker(Follower):
@@ -17,7 +25,7 @@ class NodeMarker(Follower):
 
     shown = "~ node {}"
 
-    def __init__(self, client: ApiClient, notices: HostNotices) -> None:
+    def __init__(self, client: ApiClient, notices: NodeNotices) -> None:
         super().__init__(notices)
         self._client = client
         self._notices = notices

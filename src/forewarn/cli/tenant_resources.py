@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.cli.api_client import ApiClient
-from forewarn.cli.following import Follower
+from forewarn.cli.following import Followed, Follower
 from forewarn.cli.listing import records
 from forewarn.errors import CallerError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from forewarn.drivers.kubernetes.resources import TenantResources
 
 #: Maximum number of namespaces with a token.
 NAMESPACES_MAX = 10_000
@@ -43,11 +41,18 @@ class NamespaceApi(ApiClient):
         return list(self.get("/v1/declarations")["declarations"])
 
 
+class NamespaceResources(Followed, Protocol):
+    """The resources of a cluster's namespaces."""
+
+    def turn(self, apis: Mapping[str, NamespaceApi]) -> tuple[list[str], list[str]]:
+        """Write all differences; return the changed resources, and the problems."""
+
+
 class ResourceAnswerer(Follower):
     """Brings the resources of a cluster in line with the service."""
 
     def __init__(
-        self, server: str, tokens: Path, resources: TenantResources, *, ca: str = ""
+        self, server: str, tokens: Path, resources: NamespaceResources, *, ca: str = ""
     ) -> None:
         super().__init__(resources)
         self._server = server

@@ -26,9 +26,12 @@ DRIVERS = ExtensionGroup(
         "simulated": "forewarn.drivers.simulated:create",
         "command": "forewarn.drivers.command.driver:create",
         "webhook": "forewarn.drivers.webhook.driver:create",
-        "kubernetes": "forewarn.drivers.kubernetes.driver:create",
     },
-    {"libvirt": "forewarn-libvirt", "nova": "forewarn-openstack"},
+    {
+        "kubernetes": "forewarn-kubernetes",
+        "libvirt": "forewarn-libvirt",
+        "nova": "forewarn-openstack",
+    },
 )
 #: Option with the kind of a driver; the default is the driver's name.
 KIND = "kind"

@@ -20,8 +20,12 @@ from forewarn.extensions import ExtensionGroup
 #: The sources, named like the kinds of drivers; a module is imported only for a source of the kind.
 SOURCES = ExtensionGroup(
     "source",
-    {"kubernetes": "forewarn.drivers.kubernetes.discovery:create_source"},
-    {"libvirt": "forewarn-libvirt", "nova": "forewarn-openstack"},
+    {},
+    {
+        "kubernetes": "forewarn-kubernetes",
+        "libvirt": "forewarn-libvirt",
+        "nova": "forewarn-openstack",
+    },
 )
 #: Interval of queries of a driver while following, in seconds.
 DRIVER_EVERY_S = 10.0

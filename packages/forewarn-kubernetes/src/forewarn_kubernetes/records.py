@@ -13,13 +13,13 @@ from typing import Any
 
 from forewarn.clock import SystemClock
 from forewarn.drivers import Task
-from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 from forewarn.drivers.task_records import (
     TaskAborted,
     TaskForgotten,
     TaskOfLaterWriter,
     TaskSuperseded,
 )
+from forewarn_kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 
 #: Maximum number of attempts at a change, because of conflicts with other writers.
 TRIES = 5

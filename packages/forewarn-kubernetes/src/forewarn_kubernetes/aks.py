@@ -14,16 +14,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forewarn.drivers.kubernetes.client import (
-    BUDGET,
-    CONFLICT,
-    MISSING,
-    Kubernetes,
-    KubernetesRefused,
-)
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.host_notices import STRATEGIC
-from forewarn.drivers.kubernetes.nodes import annotations_of, is_drained_from
 from forewarn.kubernetes.node_notices import (
     AKS_EVENT,
     AKS_PREEMPTION,
@@ -31,6 +21,16 @@ from forewarn.kubernetes.node_notices import (
     plan_notice,
 )
 from forewarn.protocol.timestamps import iso8601, parse
+from forewarn_kubernetes.client import (
+    BUDGET,
+    CONFLICT,
+    MISSING,
+    Kubernetes,
+    KubernetesRefused,
+)
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.host_notices import STRATEGIC
+from forewarn_kubernetes.nodes import annotations_of, is_drained_from
 
 NODES = "/api/v1/nodes"
 CONFIG = "/api/v1/namespaces/kube-system/configmaps/remediator-config"

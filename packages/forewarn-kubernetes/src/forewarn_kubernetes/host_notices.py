@@ -15,17 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from forewarn.clock import Clock
-from forewarn.drivers.kubernetes.client import (
-    CONFLICT,
-    MISSING,
-    KeptKubernetes,
-    Kubernetes,
-    KubernetesBusy,
-    KubernetesRefused,
-)
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.discovery import NODES, Watched
-from forewarn.drivers.kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
 from forewarn.errors import ForewarnError
 from forewarn.kubernetes.node_notices import (
     ANNOTATIONS,
@@ -39,6 +28,17 @@ from forewarn.kubernetes.node_notices import (
     plan_notice,
 )
 from forewarn.protocol.timestamps import iso8601, parse
+from forewarn_kubernetes.client import (
+    CONFLICT,
+    MISSING,
+    KeptKubernetes,
+    Kubernetes,
+    KubernetesBusy,
+    KubernetesRefused,
+)
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.discovery import NODES, Watched
+from forewarn_kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
 
 STRATEGIC = "application/strategic-merge-patch+json"
 LEASE_S = 60

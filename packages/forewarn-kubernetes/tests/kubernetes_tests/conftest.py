@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
+from forewarn_kubernetes.driver import KubernetesDriver, create
 from tests.kubernetes.small_cluster import REBOOT, Cluster, served
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from forewarn.core.impact import Cause, Impact
 from forewarn.drivers import Progress, Task
-from forewarn.drivers.kubernetes.driver import KubernetesDriver
+from forewarn_kubernetes.driver import KubernetesDriver
 from tests.drivers.tasks import now_ms
 
 LOOKS_MAX = 40

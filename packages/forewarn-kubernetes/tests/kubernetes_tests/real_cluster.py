@@ -17,7 +17,7 @@ import yaml
 from tests.agent.test_prepare_kubernetes import Cluster
 from tests.kubernetes.small_cluster import PHASES, REBOOT, node_status
 
-MANIFEST = Path(__file__).parents[2] / "dist" / "forewarn-driver-rbac.yaml"
+MANIFEST = Path(__file__).parents[4] / "dist" / "forewarn-driver-rbac.yaml"
 _RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNTS = "/api/v1/namespaces/forewarn/serviceaccounts"
 _PLACES = {

@@ -13,10 +13,11 @@ from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import FINISHED, Task, WorkStep
 from forewarn.drivers.host_command import HostCommand
-from forewarn.drivers.kubernetes.client import Kubernetes, KubernetesRefused
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.machines import MigrationFailed, TaskMachines
-from forewarn.drivers.kubernetes.nodes import (
+from forewarn.errors import ForewarnError, PeerError
+from forewarn_kubernetes.client import Kubernetes, KubernetesRefused
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.machines import MigrationFailed, TaskMachines
+from forewarn_kubernetes.nodes import (
     Nodes,
     address,
     annotations_of,
@@ -25,8 +26,7 @@ from forewarn.drivers.kubernetes.nodes import (
     is_ready,
     uncordoned,
 )
-from forewarn.drivers.kubernetes.records import KubernetesRecords
-from forewarn.errors import ForewarnError, PeerError
+from forewarn_kubernetes.records import KubernetesRecords
 
 #: Default number of VMs handled in parallel.
 AT_ONCE_MAX = 20

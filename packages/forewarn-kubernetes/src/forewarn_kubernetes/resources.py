@@ -14,11 +14,12 @@ from typing import Any
 
 from forewarn.access.roles import CLUSTER_PRINCIPAL
 from forewarn.clock import Clock
-from forewarn.drivers.kubernetes.client import Kubernetes
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.declared_notices import PREFIX, DeclaredNotices
-from forewarn.drivers.kubernetes.discovery import Watched
-from forewarn.drivers.kubernetes.namespace_writer import (
+from forewarn.errors import CallerError, ForewarnError
+from forewarn_kubernetes.client import Kubernetes
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.declared_notices import PREFIX, DeclaredNotices
+from forewarn_kubernetes.discovery import Watched
+from forewarn_kubernetes.namespace_writer import (
     GROUP,
     NOTICES,
     REQUESTS,
@@ -29,7 +30,6 @@ from forewarn.drivers.kubernetes.namespace_writer import (
     WishAnswer,
     ask_service,
 )
-from forewarn.errors import CallerError, ForewarnError
 
 FINALIZER = "forewarn.io/cancel"
 #: States of a request's operations, the one that its status shows first.

@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
 from forewarn.core.naming import ZONE as OWN_ZONE
 from forewarn.drivers.found import Found
-from forewarn.drivers.kubernetes.client import (
+from forewarn.errors import ForewarnError
+from forewarn.values import value
+from forewarn_kubernetes.client import (
     MISSING,
     Kubernetes,
     KubernetesBusy,
@@ -21,10 +23,8 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesUnreachable,
     VersionExpired,
 )
-from forewarn.drivers.kubernetes.config import KubernetesConfig, read_options
-from forewarn.drivers.kubernetes.machines import API, ENDED
-from forewarn.errors import ForewarnError
-from forewarn.values import value
+from forewarn_kubernetes.config import KubernetesConfig, read_options
+from forewarn_kubernetes.machines import API, ENDED
 
 NODES, MACHINES = "/api/v1/nodes", f"{API}/virtualmachineinstances"
 ZONE = "topology.kubernetes.io/zone"

@@ -17,17 +17,12 @@ from forewarn.agent import node_job
 from forewarn.agent.core.records import event_form
 from forewarn.agent.preparations.http_call import Called, call
 from forewarn.cli.tenant_resources import ResourceAnswerer
-from forewarn.drivers.kubernetes import discovery
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.host_notices import HostNotices
-from forewarn.drivers.kubernetes.namespace_writer import GROUP
-from forewarn.drivers.kubernetes.resources import TenantResources
-from tests.agent.making import event
-from tests.agent.programs import done, program
-from tests.agent.test_prepare_kubernetes import Cluster, serving
-from tests.api.live import Live
-from tests.kubernetes.control_plane import control_plane
-from tests.kubernetes.node_pool import (
+from forewarn_kubernetes import discovery
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.host_notices import HostNotices
+from forewarn_kubernetes.namespace_writer import GROUP
+from forewarn_kubernetes.resources import TenantResources
+from kubernetes_tests.node_pool import (
     NODES,
     PODS,
     Kubelets,
@@ -37,11 +32,16 @@ from tests.kubernetes.node_pool import (
     pods_on,
     true_conditions,
 )
-from tests.kubernetes.test_host_notices import operation
+from kubernetes_tests.test_host_notices import operation
+from tests.agent.making import event
+from tests.agent.programs import done, program
+from tests.agent.test_prepare_kubernetes import Cluster, serving
+from tests.api.live import Live
+from tests.kubernetes.control_plane import control_plane
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-DIST = Path(__file__).parents[2] / "dist"
+DIST = Path(__file__).parents[4] / "dist"
 MANIFESTS = ("helm/forewarn.yaml", "forewarn-resources.yaml", "forewarn-driver-rbac.yaml")
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 FOLDERS = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.drivers.kubernetes.client import (
+from forewarn.errors import PeerError
+from forewarn_kubernetes.client import (
     BUDGET,
     CONFLICT,
     MISSING,
     Kubernetes,
     KubernetesRefused,
 )
-from forewarn.errors import PeerError
 
 #: Annotation of a node with the operation that has cordoned the node.
 MARK = "forewarn.dev/cordoned-by"

@@ -20,25 +20,25 @@ from forewarn.cli.topology_import import Importer
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
-from forewarn.drivers.kubernetes import discovery
-from forewarn.drivers.kubernetes.client import Kubernetes, VersionExpired
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.discovery import KubernetesSource
-from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
-from forewarn.drivers.kubernetes.records import KEPT_MS, KubernetesRecords
+from forewarn_kubernetes import discovery
+from forewarn_kubernetes.client import Kubernetes, VersionExpired
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.discovery import KubernetesSource
+from forewarn_kubernetes.driver import KubernetesDriver, create
+from forewarn_kubernetes.records import KEPT_MS, KubernetesRecords
+from kubernetes_tests import real_cluster
+from kubernetes_tests.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.agent.programs import free_port, program, running
 from tests.agent.test_prepare_kubernetes import OWNER, TOKEN, Cluster, server
 from tests.api.live import Live
 from tests.drivers.tasks import ended, now_ms, task
-from tests.kubernetes import real_cluster
-from tests.kubernetes.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.kubernetes.small_cluster import REBOOT
 from tests.waiting import LIMIT_S, wait_until
 
 __all__ = ["server"]
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[4]
 PAGE = REPOSITORY / "docs" / "howto" / "kubevirt.md"
 MACHINES = f"{KUBEVIRT}/namespaces/default/virtualmachineinstances"
 

@@ -15,13 +15,13 @@ from html import escape
 from pathlib import Path
 from textwrap import wrap
 
+from kubernetes_tests.node_pool import Kubelets, add_node
 from tests.agent.programs import free_port, running
 from tests.agent.test_prepare_kubernetes import Cluster, serving
 from tests.kubernetes.control_plane import control_plane
-from tests.kubernetes.node_pool import Kubelets, add_node
 from tests.waiting import LIMIT_S, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "tutorial" / "node-pool.md"
 NODES = ("node-1", "node-2", "node-3")
 #: What runs in terminals of its own -> what it prints once it is ready.

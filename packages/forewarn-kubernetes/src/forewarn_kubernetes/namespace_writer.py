@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from forewarn.clock import Clock
-from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.protocol.timestamps import iso8601, parse
 from forewarn.values import value
+from forewarn_kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 
 VERSION = "forewarn.io/v1alpha1"
 GROUP = f"/apis/{VERSION}"

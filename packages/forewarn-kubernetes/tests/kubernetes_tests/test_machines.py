@@ -5,17 +5,17 @@ import pytest
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import FollowedBy
 from forewarn.drivers import Task
-from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
-from forewarn.drivers.kubernetes.nodes import HOSTNAME, MARK
 from forewarn.drivers.task_records import TaskAborted, TaskOfLaterWriter, TaskSuperseded
 from forewarn.values import replace
+from forewarn_kubernetes.driver import KubernetesDriver, create
+from forewarn_kubernetes.nodes import HOSTNAME, MARK
+from kubernetes_tests.tasks import MOVE, RESTART, carried_out, ended
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
     MIGRATIONS,
     VMIS,
     Cluster,
 )
-from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
 
 
 def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> None:

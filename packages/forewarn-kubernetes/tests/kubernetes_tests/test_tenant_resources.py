@@ -9,15 +9,15 @@ import yaml
 
 from forewarn.cli.main import main
 from forewarn.cli.tenant_resources import ResourceAnswerer
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.declared_notices import OPENINGS_MS
-from forewarn.drivers.kubernetes.namespace_writer import GROUP, KEPT_MS
-from forewarn.drivers.kubernetes.resources import TenantResources
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.declared_notices import OPENINGS_MS
+from forewarn_kubernetes.namespace_writer import GROUP, KEPT_MS
+from forewarn_kubernetes.resources import TenantResources
 from tests.agent.test_kubernetes_rights import Right, rights_in
 from tests.api.live import Live
 from tests.kubernetes.small_cluster import Cluster, Form, served
 
-MANIFEST = Path(__file__).parents[2] / "dist" / "forewarn-resources.yaml"
+MANIFEST = Path(__file__).parents[4] / "dist" / "forewarn-resources.yaml"
 SCHEMAS = {
     form["spec"]["names"]["kind"]: form["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for form in yaml.safe_load_all(MANIFEST.read_text("utf-8"))

@@ -1,6 +1,6 @@
 """Random work on the nodes of a real API server, while each program is killed at random moments.
 
-`KUBERNETES_RUNS=500 make test-kubernetes ARGS=tests/kubernetes/test_lifecycles.py` runs as many.
+`KUBERNETES_RUNS=500 make test-kubernetes ARGS=FILE`, with the path of this file, runs as many.
 """
 
 import os
@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from forewarn.cli.api_client import ApiClient
-from forewarn.drivers.kubernetes.host_notices import notices_of
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.kubernetes.node_notices import KEP_TYPES
+from forewarn_kubernetes.host_notices import notices_of
+from kubernetes_tests.node_pool import NODES, annotations_of, true_conditions
 from tests.agent.programs import answers, free_port
 from tests.agent.test_prepare_kubernetes import Cluster, serving
 from tests.e2e.cloud import FOREWARN
 from tests.kubernetes.control_plane import Program, control_plane
-from tests.kubernetes.node_pool import NODES, annotations_of, true_conditions
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from forewarn.clock import SystemClock
 from forewarn.drivers import TEXT_MAX, Progress, Task
 from forewarn.drivers.found import difference
-from forewarn.drivers.kubernetes.client import (
+from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskRecords, TaskSuperseded
+from forewarn.errors import ForewarnError
+from forewarn_kubernetes.client import (
     CONFLICT,
     Kubernetes,
     KubernetesRefused,
     KubernetesUnreachable,
 )
-from forewarn.drivers.kubernetes.config import KubernetesConfig, read_options
-from forewarn.drivers.kubernetes.discovery import discover
-from forewarn.drivers.kubernetes.records import DONE, KubernetesRecords
-from forewarn.drivers.kubernetes.work import LastCommands, NodeWork
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskRecords, TaskSuperseded
-from forewarn.errors import ForewarnError
+from forewarn_kubernetes.config import KubernetesConfig, read_options
+from forewarn_kubernetes.discovery import discover
+from forewarn_kubernetes.records import DONE, KubernetesRecords
+from forewarn_kubernetes.work import LastCommands, NodeWork
 
 log = logging.getLogger("forewarn.drivers")
 #: Interval between searches for old records, in milliseconds: one day.

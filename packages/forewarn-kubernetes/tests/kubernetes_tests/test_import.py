@@ -10,9 +10,9 @@ import pytest
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
 from forewarn.cli.topology_import import Importer
-from forewarn.drivers.kubernetes import discovery
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.discovery import KubernetesSource, machine_facts, node_facts
+from forewarn_kubernetes import discovery
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.discovery import KubernetesSource, machine_facts, node_facts
 from tests.api.live import Live
 from tests.clock import VirtualClock
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served

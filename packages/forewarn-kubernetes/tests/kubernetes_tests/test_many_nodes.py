@@ -1,6 +1,6 @@
 """Notices on many nodes of a real API server, counted by its own metrics.
 
-`KUBERNETES_NODES=5000 make test-kubernetes ARGS="-s tests/kubernetes/test_many_nodes.py"` takes as
+`KUBERNETES_NODES=5000 make test-kubernetes ARGS="-s FILE"`, with the path of this file, takes as
 many.
 """
 
@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.host_notices import HostNotices
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.host_notices import HostNotices
+from kubernetes_tests.node_pool import NODES, true_conditions
+from kubernetes_tests.test_host_notices import operation
 from tests.agent.test_prepare_kubernetes import TOKEN, Cluster, serving
 from tests.kubernetes.control_plane import control_plane
-from tests.kubernetes.node_pool import NODES, true_conditions
-from tests.kubernetes.test_host_notices import operation
 
 pytestmark = pytest.mark.slow
 COUNT = int(os.environ.get("KUBERNETES_NODES", "60"))

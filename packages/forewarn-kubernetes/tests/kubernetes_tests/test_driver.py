@@ -10,9 +10,10 @@ from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
 from forewarn.drivers import Task
-from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
-from forewarn.drivers.kubernetes.records import DONE, KEPT_MS
 from forewarn.drivers.task_records import TaskForgotten
+from forewarn_kubernetes.driver import KubernetesDriver, create
+from forewarn_kubernetes.records import DONE, KEPT_MS
+from kubernetes_tests.tasks import MOVE, RESTART, carried_out, ended
 from tests.drivers.tasks import ended as ended_by_drivers
 from tests.drivers.tasks import now_ms, task
 from tests.kubernetes.small_cluster import (
@@ -23,7 +24,6 @@ from tests.kubernetes.small_cluster import (
     Form,
     node_status,
 )
-from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
 from tests.waiting import wait_until
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from forewarn.cli.main import main
 from forewarn.cli.node_notices import NodeMarker
-from forewarn.drivers.kubernetes import discovery
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.host_notices import WRITERS_MAX, HostNotices, notices_of
-from forewarn.drivers.kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
 from forewarn.kubernetes.node_notices import VALID_MS, NoticePlan
+from forewarn_kubernetes import discovery
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.host_notices import WRITERS_MAX, HostNotices, notices_of
+from forewarn_kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
+from kubernetes_tests.real_cluster import MANIFEST
 from tests.agent.test_kubernetes_rights import right_of, rights_in
 from tests.api.live import NOW_MS, Live
 from tests.clock import VirtualClock
-from tests.kubernetes.real_cluster import MANIFEST
 from tests.kubernetes.small_cluster import Cluster, served
 from tests.waiting import LIMIT_S, wait_until
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from forewarn.drivers import FINISHED, Task, WorkStep
-from forewarn.drivers.kubernetes.client import CONFLICT, Kubernetes, KubernetesRefused
-from forewarn.drivers.kubernetes.config import KubernetesConfig
-from forewarn.drivers.kubernetes.nodes import Nodes
-from forewarn.drivers.kubernetes.records import KubernetesRecords
 from forewarn.errors import PeerError
+from forewarn_kubernetes.client import CONFLICT, Kubernetes, KubernetesRefused
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_kubernetes.nodes import Nodes
+from forewarn_kubernetes.records import KubernetesRecords
 
 API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
 #: Phases of a migration, in order; unknown phases count as the first phase.

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 from forewarn.drivers import PlatformUnanswered
-from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.errors import ForewarnError, PeerError, reason_of
 from forewarn.http_client import (
     ANSWER_BYTES_MAX,
@@ -22,6 +21,7 @@ from forewarn.http_client import (
     open_request,
 )
 from forewarn.validation.json_reader import BodyUnreadable, read_json
+from forewarn_kubernetes.config import KubernetesConfig
 
 #: Objects per page of a list.
 PAGE_MAX = 100

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kubernetes_tests import film
 from tests.agent.programs import program
-from tests.kubernetes import film
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn.drivers.kubernetes.namespace_writer import (
+from forewarn.errors import CallerError
+from forewarn.protocol.timestamps import iso8601, parse
+from forewarn_kubernetes.namespace_writer import (
     NOTICES,
     TEXT_CHARACTERS_MAX,
     NamespaceWriter,
@@ -22,8 +24,6 @@ from forewarn.drivers.kubernetes.namespace_writer import (
     WishAnswer,
     ask_service,
 )
-from forewarn.errors import CallerError
-from forewarn.protocol.timestamps import iso8601, parse
 
 PREFIX = "declaration-"
 #: States of declared resources, the one that a notice shows first.
