@@ -112,3 +112,19 @@ def test_import_of_a_driver_takes_what_it_lists(run: Run, live: Live, tmp_path: 
     assert "app-7" in live.get("/v1/topology")["vms"]
     refused = run("topology", "import", "driver", "people", "--config", str(config))
     assert "[driver-discovery-missing]" in refused.err
+
+
+@pytest.mark.parametrize("whole_bytes_max", [10, 1_000_000])
+def test_revision_of_a_file_is_kept_in_history(
+    run: Run, tmp_path: Path, whole_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History names the commit of a file that changed the fleet, once."""
+    monkeypatch.setattr(topology_portions, "WHOLE_BYTES_MAX", whole_bytes_max)
+    file = tmp_path / "fleet.json"
+    file.write_text(json.dumps({"hosts": {"r1": {}, "r2": {}}}))
+    command = ("topology", "apply", str(file), "--revision", "8c2f1e0")
+    assert run(*command, "--dry-run").status == 0
+    assert "revision 8c2f1e0: 2 added (2 hosts), 0 changed, 0 removed" in run(*command).err
+    assert "revision 8c2f1e0: 0 added" in run(*command).err
+    history = run("history", "--action", "topology.applied").out
+    assert history.count("revision 8c2f1e0 of the topology is applied: 2 added") == 1

@@ -230,6 +230,11 @@ async def search_names(call: ApiCall) -> ApiResponse:
     query=(
         Field("prune", Boolean(), "Also remove records that are missing from the topology."),
         Field("dry_run", Boolean(), "Return the changes without applying them."),
+        Field(
+            "revision",
+            Text(forms.REASON_LENGTH_MAX),
+            "Revision of the file, such as a git commit, for history.",
+        ),
     ),
     takes=tuple(READERS),
     taken=forms.TOPOLOGY.schema(),
@@ -251,6 +256,7 @@ async def apply_topology(call: ApiCall) -> ApiResponse:
 async def _apply_change(call: ApiCall) -> ApiResponse:
     control, dry_run = call.control, call.query.get("dry_run", False)
     change = await control.read_file(partial(_read, call))
+    change = replace(change, revision=call.query.get("revision", ""))
     if call.query.get("prune", False):
         change = await control.compute(partial(pruned, change, await control.fleet()))
     if dry_run:

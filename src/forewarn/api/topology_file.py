@@ -23,6 +23,7 @@ from forewarn.validation.durations import iso_duration
 from forewarn.validation.fields import ValidationFailed, Values
 from forewarn.validation.json_reader import JSON, BodyUnreadable, not_text, read_json
 from forewarn.validation.toml_reader import read_toml
+from forewarn.values import replace
 
 _Batch: TypeAlias = list[tuple[str, dict[str, Any]]]
 
@@ -92,7 +93,7 @@ def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
     removed = tuple(
         (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
     )
-    return ChangeTopology(hosts=asked.hosts, groups=asked.groups, vms=asked.vms, removed=removed)
+    return replace(asked, removed=removed)
 
 
 def host_of(name: str, values: Values) -> Host:

@@ -94,6 +94,9 @@ def _apply(
     ] = None,
     prune: Annotated[bool, Parameter(help="remove records that the file does not name")] = False,
     dry_run: Annotated[bool, Parameter(help="show what would change")] = False,
+    revision: Annotated[
+        str | None, Parameter(help="revision of the file, such as a git commit, kept in history")
+    ] = None,
     common: ServerOptions = COMMON,
 ) -> int:
     """Change the fleet to match a file."""
@@ -104,7 +107,10 @@ def _apply(
             uncollected(),
         ):  # a large file creates a million objects that all stay in use
             portions = portions_of(body, media)
-            asked = {"prune": prune, "dry_run": dry_run}
+            flags = {"prune": prune, "dry_run": dry_run}
+            asked = {name: "true" for name, wanted in flags.items() if wanted}
+            if revision:
+                asked["revision"] = revision
             answer = apply_portions(client_of(common), portions, asked)
     except TopologyFileUnreadable as refusal:
         raise FileMalformed(what="topology", path=file, reason=refusal) from refusal
@@ -120,7 +126,8 @@ def _apply(
             if len(names) > SHOWN_MAX:
                 print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
     counts = ", ".join(_count_text(verb, answer[verb]) for verb in _SIGNS)
-    note(f"{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
+    named = f"revision {revision}: " if revision else ""
+    note(f"{named}{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
     return OK
 
 

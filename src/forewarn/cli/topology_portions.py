@@ -66,9 +66,9 @@ def portions_of(body: bytes, media: str) -> Portions:
 
 
 def apply_portions(
-    client: ApiClient, portions: Portions, asked: Mapping[str, bool]
+    client: ApiClient, portions: Portions, asked: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Send a topology, and return the changes of all parts as one answer.
+    """Send a topology with query parameters, and return the changes of all parts as one answer.
 
     Raises:
         FileUnreadable: the server cannot parse the topology.
@@ -78,23 +78,22 @@ def apply_portions(
     changes: dict[str, dict[tuple[str, str], None]] = {
         v: {} for v in ("added", "changed", "removed")
     }
-    dry_run = {"dry_run": asked.get("dry_run", False)}
-    for answer in _answers(client, portions.fleet, dry_run):
+    applied = "dry_run" not in asked
+    each_asked = {name: text for name, text in asked.items() if name != "prune"}
+    for answer in _answers(client, portions.fleet, each_asked):
         for verb, known in changes.items():
             known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
-    if asked.get("prune"):
+    if "prune" in asked:
         for kind in reversed(_KINDS):
             gone = _missing_names(client, portions.fleet, kind)
             changes["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
-            if not dry_run["dry_run"]:
+            if applied:
                 _remove(client, kind, gone)
     shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in changes.items()}
-    return {**shown, "applied": not dry_run["dry_run"]}
+    return {**shown, "applied": applied}
 
 
-def _answers(
-    client: ApiClient, fleet: Fleet, asked: Mapping[str, bool]
-) -> Iterator[dict[str, Any]]:
+def _answers(client: ApiClient, fleet: Fleet, asked: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Send the parts one after another, and yield the changes of each part.
 
     While the server applies a part, the client encodes the next and decodes the last answer.
@@ -168,9 +167,8 @@ def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file s
     return read_yaml(body.decode())
 
 
-def _send(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool]) -> dict[str, Any]:
-    query = urlencode({name: "true" for name, wanted in asked.items() if wanted})
-    path = f"/v1/topology?{query}" if query else "/v1/topology"
+def _send(client: ApiClient, body: bytes, media: str, asked: Mapping[str, str]) -> dict[str, Any]:
+    path = f"/v1/topology?{urlencode(asked)}" if asked else "/v1/topology"
     answer: dict[str, Any] = json.loads(put_file(client, path, body, media=media))
     return answer
 

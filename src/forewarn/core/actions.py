@@ -109,6 +109,7 @@ ACTIONS: dict[str, str] = {
     "host.healthy": "A host was repaired.",
     "host.degraded": "A host is predicted to fail.",
     "host.failed": "A host has failed.",
+    "topology.applied": "A named revision of a topology file changed the fleet.",
     "vm.added": "A VM was added to the fleet.",
     "vm.changed": "A VM moved, or its record changed.",
     "vm.removed": "A VM was removed from the fleet.",

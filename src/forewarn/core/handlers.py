@@ -6,6 +6,8 @@ rules that follow each write.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from forewarn.core import fleet_changes, maintenance_commands, targets, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.approvals import recount, wake_coupled
@@ -27,6 +29,7 @@ from forewarn.core.lifecycle import (
 )
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.refusals import ReasonNeeded, Unknown, UnknownOperation, WrongState
+from forewarn.core.state import Entry
 from forewarn.core.ticket_commands import close_due_tickets
 from forewarn.core.topology import Health
 from forewarn.core.validations import validate, validation_of
@@ -42,6 +45,10 @@ POLL_RECORD_INTERVAL_S = MINUTE_S
 #: Absences of the service shorter than this, in seconds, are not recorded for each group.
 AWAY_S_MIN = 2 * POLL_RECORD_INTERVAL_S
 
+#: Actions of entries about records of the fleet's layout.
+_LAYOUT = frozenset(
+    f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in ("added", "changed", "removed")
+)
 RESTORED = "a backup was restored"
 UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
@@ -267,6 +274,18 @@ def change(draft: Draft, change: stimuli.ChangeTopology) -> None:
     transitions.follow_vms(draft, before)
     recount(draft, change.groups)
     plan_without(draft, frozenset(name for kind, name in change.removed if kind == "host"))
+    if change.revision:
+        _log_revision(draft, change.revision)
+
+
+def _log_revision(draft: Draft, revision: str) -> None:
+    """Write which revision of a file changed the fleet, if it changed anything."""
+    entries = draft.changes.entries
+    kinds = Counter(entry.action.partition(".")[2] for entry in entries if entry.action in _LAYOUT)
+    if kinds:
+        counts = ", ".join(f"{count} {verb}" for verb, count in kinds.items())
+        text = f"revision {revision} of the topology is applied: {counts}"
+        entries.append(Entry(draft.now_ms, draft.actor, "topology.applied", text))
 
 
 def tick(draft: Draft, __: stimuli.Tick | None = None) -> None:

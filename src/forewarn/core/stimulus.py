@@ -498,6 +498,8 @@ class ChangeTopology(CoreStimulus):
     removed: tuple[tuple[str, str], ...] = ()
     #: Pairs of the same form that must not exist yet.
     absent: tuple[tuple[str, str], ...] = ()
+    #: Revision of the file with the records, such as a git commit, for history; empty: unknown.
+    revision: str = ""
 
 
 @value
