@@ -87,5 +87,10 @@ def unescaped_output() -> TextIO:
     return getattr(sys.stdout, "unescaped", sys.stdout)
 
 
+def unescaped_errors() -> TextIO:
+    """Return standard error for our own escape sequences."""
+    return getattr(sys.stderr, "unescaped", sys.stderr)
+
+
 def _escape_stream(stream: TextIO) -> TextIO:
     return stream if isinstance(stream, EscapedStream) else EscapedStream(stream)  # type: ignore[return-value]

@@ -47,6 +47,7 @@ from forewarn.cli.parameters import (
     ServerOptions,
     Yes,
 )
+from forewarn.cli.progress import progress_bar
 from forewarn.cli.reports import all_outcomes, print_outcomes, summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
@@ -160,7 +161,8 @@ def _plan(
 ) -> int:
     """Preview the waves without changing anything."""
     client = client_of(common)
-    answer = client.post("/v1/maintenances/plan", _body(names, selection, form))
+    with progress_bar("the service plans"):
+        answer = client.post("/v1/maintenances/plan", _body(names, selection, form))
     waves = answer["plan"]["waves"]
     if common.structured:
         return print_structured(common, answer)
@@ -181,7 +183,8 @@ def _create(
     after = client.history_end()
     maintenance = client.post("/v1/maintenances", _body(names, selection, form))["maintenance"]
     path = f"/v1/maintenances/{maintenance['id']}"
-    answer = _wait_for_plan(client, path, after)
+    with progress_bar(f"the service plans {maintenance['id']}"):
+        answer = _wait_for_plan(client, path, after)
     maintenance, waits = answer["maintenance"], answer["waits_for"]
     warn_unasked(answer["not_asked"])
     if start:

@@ -330,7 +330,7 @@ def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
     if as_json:
         print_json_line(answer)
         return
-    line = _line(answer, now_ms)
+    line = line_of(answer, now_ms)
     if not is_redrawn():
         print(line, flush=True)
         return
@@ -339,7 +339,8 @@ def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
     print(f"\r\x1b[2K{line}", end=end, file=unescaped_output(), flush=True)
 
 
-def _line(answer: Answer, now_ms: int) -> str:
+def line_of(answer: Answer, now_ms: int) -> str:
+    """Return the state of a maintenance in one line."""
     maintenance, waits = answer["maintenance"], answer["waits_for"]
     text = f"{maintenance['id']} {maintenance['state']}  {progress(maintenance)}"
     if maintenance["halt_reason"]:

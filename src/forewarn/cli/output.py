@@ -9,8 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
@@ -88,25 +87,6 @@ def print_file(text: str) -> None:
 def note(sentence: str) -> None:
     """Print a progress message to standard error."""
     print(sentence, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def progress(text: str, count: int) -> Iterator[Callable[[], None]]:
-    """Show the progress of long work: a bar on a terminal, else a line for each part.
-
-    Yields the function that ends one part.
-    """
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        parts = iter(range(1, count + 1))
-        yield lambda: note(f"part {next(parts)} of {count}; {text}")
-        return
-    from rich.console import Console  # noqa: PLC0415 - only for long work
-    from rich.progress import Progress  # noqa: PLC0415 - the same
-
-    console = Console(stderr=True, markup=False, highlight=False)
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(text, total=count)
-        yield lambda: bar.advance(task)
 
 
 class Declined(CallerError):

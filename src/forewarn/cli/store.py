@@ -22,6 +22,7 @@ from forewarn.cli.parameters import (
     Store,
     settings_files,
 )
+from forewarn.cli.progress import progress_bar
 from forewarn.errors import CommandLineInvalid, ForewarnError
 from forewarn.exit_codes import OK
 
@@ -46,7 +47,10 @@ def _backup(
 
     logging.getLogger("forewarn.store").setLevel(logging.ERROR)  # this logger reports a new store
     address, began_ms = store_address(store, config), SystemClock().now_ms()
-    facts = back_up(address, file)
+    with progress_bar("copying the store") as report:
+        facts = back_up(
+            address, file, copied=lambda rows: report(f"{rows:,} records copied", None, None)
+        )
     try:
         note_backup(address, began_ms)
     except ForewarnError as error:
@@ -64,7 +68,9 @@ def _verify(
     """Check a backup without restoring it."""
     from forewarn.store.backup import verify  # noqa: PLC0415 - the same
 
-    return _show(printed, file, verify(file))
+    with progress_bar("checking the backup"):
+        facts = verify(file)
+    return _show(printed, file, facts)
 
 
 @store.command(name="restore")
@@ -87,7 +93,8 @@ def _restore(
     from forewarn.store.backup import restore  # noqa: PLC0415 - the same
 
     address = store_address(store, config)
-    facts = restore(file, address, now_ms=SystemClock().now_ms())
+    with progress_bar("restoring the store"):
+        facts = restore(file, address, now_ms=SystemClock().now_ms())
     if printed.structured:
         shown = {
             name: getattr(facts, name) for name in ("withdrawn", "unknown", "paused", "principals")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.cli.listing import records
-from forewarn.cli.output import progress
+from forewarn.cli.progress import part_bar
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.json_reader import without_doubles
 from forewarn.values import value
@@ -100,7 +100,7 @@ def _answers(client: ApiClient, fleet: Fleet, asked: Mapping[str, str]) -> Itera
     """
     parts = list(divided(fleet))
     text = "each part is applied completely or refused"
-    with ThreadPoolExecutor(1) as pool, progress(text, len(parts)) as end_step:
+    with ThreadPoolExecutor(1) as pool, part_bar(text, len(parts)) as end_step:
         working: Future[dict[str, Any]] | None = None
         for part in parts:
             body = json.dumps(part).encode()

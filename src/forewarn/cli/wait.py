@@ -6,14 +6,18 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import ApiClient, client_of, local_now_ms, part
+from forewarn.cli.api_client import Answer, client_of, local_now_ms, part
 from forewarn.cli.application import noun_app
+from forewarn.cli.maintenance_output import line_of
 from forewarn.cli.output import note, print_structured
 from forewarn.cli.parameters import COMMON, Seconds, ServerOptions
+from forewarn.cli.progress import progress_bar
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
 #: States after which work does not change.
 _ENDED = frozenset({"succeeded", "failed", "cancelled", "done"})
+#: Stands behind the last line of a stream that was read until the timeout.
+_TIMEOUT_LINE = {"end": "timeout"}
 wait = noun_app("wait")
 
 
@@ -35,16 +39,20 @@ def _wait(
     client = client_of(common)
     kind = "maintenance" if id_.lower().startswith("m-") else "operation"
     after = client.history_end()
-    reached = _state(client, kind, id_)
+    path = f"/v1/{kind}s/{part(id_)}"
+    answer = client.get(path)
     until_ms = local_now_ms() + int(timeout_s * 1000) if timeout_s else 0
-    if not _is_over(reached, state):
-        for entry in client.lines("/v1/watch", after=after, until_ms=until_ms):
+    with progress_bar(f"waiting for {id_}") as report:
+        stream = client.lines("/v1/watch", after=after, until_ms=until_ms)
+        while not _is_over(answer[kind]["state"], state):
+            report(*_progress(answer, kind, client.now_ms))
+            entry = next(stream, _TIMEOUT_LINE)
             if entry is not None and "end" in entry:
-                note(f"the server ended the stream: {entry['end']}")
+                if entry is not _TIMEOUT_LINE:
+                    note(f"the server ended the stream: {entry['end']}")
                 break
-            reached = _state(client, kind, id_)
-            if _is_over(reached, state):
-                break
+            answer = client.get(path)
+    reached = answer[kind]["state"]
     if common.structured:
         print_structured(common, {"id": id_, "state": reached})
     else:
@@ -54,9 +62,12 @@ def _wait(
     return OK if state in {reached, "ended"} else REFUSED
 
 
-def _state(client: ApiClient, kind: str, name: str) -> str:
-    state: str = client.get(f"/v1/{kind}s/{part(name)}")[kind]["state"]
-    return state
+def _progress(answer: Answer, kind: str, now_ms: int) -> tuple[str, int | None, int | None]:
+    """Return what to show of work: a sentence, its hosts that are over, and all its hosts."""
+    work = answer[kind]
+    if kind == "maintenance":
+        return line_of(answer, now_ms), work["done"] + work["failed"], work["hosts"]
+    return f"{work['id']} is {work['state']}", None, None
 
 
 def _is_over(reached: str, wanted: str) -> bool:

@@ -16,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -130,8 +130,10 @@ class BackupUnusable(CallerError):
     advice = "Use a file that `forewarn store backup` wrote, or an earlier backup."
 
 
-def back_up(address: str, target: Path) -> BackupFacts:
+def back_up(address: str, target: Path, copied: Callable[[int], object] = id) -> BackupFacts:
     """Copy a consistent state of a running service's store into a file, and check the copy.
+
+    `copied` receives the number of rows copied so far.
 
     Raises:
         BackupExists: the file exists already.
@@ -145,7 +147,7 @@ def back_up(address: str, target: Path) -> BackupFacts:
             unfinished = Path(folder) / target.name
             source = readable_engine(address)
             try:
-                _copy_store(source, SqliteEngine(unfinished, must_exist=False))
+                _copy_store(source, SqliteEngine(unfinished, must_exist=False), copied)
             finally:
                 source.close()
             _make_single_file(unfinished)
@@ -305,12 +307,15 @@ def _unknown(state: State) -> tuple[str, ...]:
     return tuple(each.id for each in state.operations.values() if each.state is running)
 
 
-def _copy_store(source: Engine, target: Engine) -> None:
+def _copy_store(source: Engine, target: Engine, copied: Callable[[int], object]) -> None:
     try:
         with source.reading() as read, target.writing() as write:
             steps = _steps_of(source, read)
             run_steps(target, write, steps)
-            _copy(source, read, write, steps)
+            count = 0
+            for rows in _copy(source, read, write, steps):
+                count += rows
+                copied(count)
     finally:
         target.close()
 
@@ -341,7 +346,8 @@ def _copy_backup(backup: Path, target: Engine, write: Transaction) -> None:
     with _open_backup(backup) as source, source.reading() as read:
         steps = _steps_of(source, read)
         _check_reserved(target, write, steps)
-        _copy(source, read, write, steps)
+        for _ in _copy(source, read, write, steps):
+            pass
     run_steps(target, write, every_step())
 
 
@@ -354,13 +360,17 @@ def _steps_of(source: Engine, read: Transaction) -> tuple[SchemaMigration, ...]:
 
 def _copy(
     source: Engine, read: Transaction, write: Transaction, steps: tuple[SchemaMigration, ...]
-) -> None:
-    """Copy every table in batches, in the order of references. Cost: O(rows)."""
+) -> Iterator[int]:
+    """Copy every table in batches, in the order of references; yield the rows of each batch.
+
+    Cost: O(rows).
+    """
     for each in steps:
         for table in each.tables:
             write.run_filled("copy_emptied", table=table)  # the schema fills some tables
             for rows in source.portions(read, table):
                 write.insert(table, rows)
+                yield len(rows)
 
 
 def _make_single_file(path: Path) -> None:
