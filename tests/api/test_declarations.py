@@ -202,6 +202,39 @@ def test_owner_chooses_only_for_the_own_vms() -> None:
         }
 
 
+def test_owner_orders_its_hosts_and_holds_them() -> None:
+    """A test group is named, held and resumed; other owners do not see it. Source: T-8, P-3."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        shop = {"Authorization": f"Bearer {live.add_token('shop', Role.OWNER, 'shop')}"}
+        bank = {"Authorization": f"Bearer {live.add_token('bank', Role.OWNER, 'bank')}"}
+        groups = {"trial": {"owner": "shop"}, "main": {"owner": "shop"}, "db": {"owner": "bank"}}
+        places = {"trial": "h1", "main": "h2", "db": "h2"}
+        vms = {f"{each}-0": {"host": places[each], "group": each} for each in groups}
+        layout = {"hosts": {"h1": {}, "h2": {}}, "groups": groups, "vms": vms}
+        assert live.call("PUT", "/v1/topology", layout, headers=admin).status == 200
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        created = live.call("POST", "/v1/maintenances", form, headers=admin).json
+        number = created["maintenance"]["id"]
+        live.call("POST", f"/v1/maintenances/{number}/declare", {}, headers=admin)
+        path = f"/v1/declarations/{number}"
+
+        def ask(act: str, who: dict[str, str], **members: object) -> Json:
+            reply = live.call("POST", f"{path}/{act}", members, headers=who)
+            return reply.json["declaration"] if reply.status == 200 else reply.status
+
+        [first] = ask("first-group", shop, group="trial", observation="2d")["first_groups"]
+        assert (first["owner"], first["first"], first["after"]) == ("shop", ["h1"], ["h2"])
+        assert (first["observation_s"], first["problem"]) == (172_800, "")
+        held = ask("hold", shop, reason="errors")["resources"]
+        assert {each["host"]: each["state"] for each in held} == {"h1": "open", "h2": "held"}
+        assert live.call("GET", path, headers=bank).json["declaration"]["first_groups"] == []
+        assert ask("first-group", bank, owner="shop", group="trial") == 422
+        assert ask("first-group", bank, group="trial") == 409
+        assert ask("first-group", admin, group="trial") == 422, "several owners"
+        assert ask("resume", admin, owner="shop")["first_groups"][0]["held"] == ""
+
+
 def test_deferral_is_left_to_an_operator(live: Live) -> None:
     """The list has the request; a grant moves the deadline. Source: T-4."""
     number = declare(live, "h2")["id"]

@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.cli.declarations import ChoiceMalformed, choices_of
 from forewarn.exit_codes import OK, REFUSED, USAGE
-from tests.api.live import Live
+from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
 
 
@@ -260,3 +260,29 @@ def test_declaring_says_until_when_owners_choose(run: Run) -> None:
     declared = run("maintenance", "declare", name).out
     assert "Hand back until" in declared
     assert "2 owners asked" in declared
+
+
+def test_test_group_is_named_held_and_taken_back(live: Live, run: Run) -> None:
+    """Each command prints the order that holds, and `show` has it. Source: T-8."""
+    live.fleet(
+        hosts=FLEET["hosts"],
+        groups={**FLEET["groups"], "trial": {"owner": "shop"}},
+        vms={**FLEET["vms"], "trial-0": {"host": "h2", "group": "trial"}},
+    )
+    name = run("--json", "maintenance", "create", "h1", "h2").json["maintenance"]["id"]
+    assert run("maintenance", "declare", name).status == OK
+    owner = ("--owner", "shop")
+    named = run("declaration", "test-first", name, "--group", "trial", *owner)
+    assert named.out == "group trial of shop on h2, observed for 86400 s\n"
+    reason = ("--reason", "errors on h2")
+    held = run("declaration", "hold", name, *owner, *reason)
+    assert "the others are held: errors on h2" in held.out
+    shown = run("declaration", "show", name).out
+    assert "test first" in shown
+    assert "held" in shown
+    assert "are held" not in run("declaration", "resume", name, *owner).out
+    assert run("declaration", "test-first", name, "--none", *owner).status == OK
+    assert "[order-refused]" in run("declaration", "hold", name, *owner, *reason).err
+    assert run("declaration", "test-first", name, *owner).status == USAGE
+    unnamed = run("declaration", "test-first", name, "--group", "trial")
+    assert "must be an owner of VMs on the declared hosts" in unnamed.err

@@ -11,7 +11,7 @@ from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission, start_blockers
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Declaration
+from forewarn.core.maintenance import Declaration, FirstGroup
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Group, Host, Vm
@@ -152,6 +152,16 @@ def declared(rig: MaintenanceRig, number: int) -> None:
     rig.state.maintenances[number] = replace(known, declaration=declaration)
 
 
+def first_tested(rig: MaintenanceRig, number: int) -> None:
+    """The work was declared, and the owner wants another host to be done first."""
+    first = FirstGroup("", "far", 3600)
+    declaration = Declaration(
+        rig.now_ms - DAY_MS, rig.now_ms, Severity.ROUTINE, first_groups=(first,)
+    )
+    known = rig.state.maintenances[number]
+    rig.state.maintenances[number] = replace(known, declaration=declaration)
+
+
 def removes(rig: MaintenanceRig, _: int) -> None:
     """The host leaves the fleet."""
     rig.tell(ChangeTopology(removed=(("vm", "web_0"), ("host", "h0"))))
@@ -225,6 +235,7 @@ SITUATIONS = {
     code_of("notice"): Situation(applies(notice_s=7200), finding="notice"),
     code_of("postponed"): Situation(postpones, under(postpone_max_s=86_400), "earliest"),
     code_of("hand-back"): Situation(declared, finding="hand-back"),
+    code_of("test-first"): Situation(first_tested, far, "test-first", hosts=("h0", "h5")),
     code_of("earliest-start"): Situation(amended(earliest_ms=DAY_MS), finding="earliest"),
     code_of("operator"): Situation(loses_driver),
     code_of("planning"): Situation(arrives, roomy, once_announced=applies(pause_s=1), move_s=600),

@@ -38,6 +38,7 @@ def sent(receivers: dict[str, Receiver]) -> dict[str, dict[str, Json]]:
         live.post("/v1/declarations/m-1/choices", choices=choices)
         live.planned()
         live.post("/v1/declarations/m-1/choices", choices=[{"vm": "web-0", "release": True}])
+        live.post("/v1/declarations/m-1/first-group", owner="shop", group="web")
         asked = {"vm": "db-0", "until": "2027-02-20T00:00:00Z", "reason": "closing"}
         live.post("/v1/declarations/m-1/deferrals", **asked)
         live.call("PUT", "/v1/policy", {"freezes": [FREEZE]})
@@ -74,6 +75,8 @@ def test_each_event_of_a_declaration_has_it(sent: dict[str, dict[str, Json]]) ->
     assert (released["owner"], released["decision"]) == ("shop", "release")
     [deferral] = sent["all"]["deferral.asked"]["declaration"]["deferrals"]
     assert (deferral["owner"], deferral["until"]) == ("bank", "2027-02-20T00:00:00Z")
+    [first] = sent["all"]["declaration.ordered"]["declaration"]["first_groups"]
+    assert (first["owner"], first["group"], first["observation_s"]) == ("shop", "web", 86_400)
     assert sent["all"]["maintenance.cancelled"]["declaration"]["id"] == "m-1"
     assert "declaration" not in sent["all"]["host.added"]
 
@@ -84,6 +87,8 @@ def test_owner_is_told_of_the_own_part_alone(sent: dict[str, dict[str, Json]]) -
     assert sent["bank"]["maintenance.declared"]["declaration"]["hosts"] == ["h1"]
     assert "declaration.displaced" in sent["shop"]
     assert {"declaration.chosen", "declaration.displaced"} & set(sent["bank"]) == set()
+    assert sent["shop"]["declaration.ordered"]["declaration"]["first_groups"][0]["group"] == "web"
+    assert "declaration.ordered" not in sent["bank"]
     assert "deferral.asked" in sent["bank"]
     assert "deferral.asked" not in sent["shop"]
     for owner, other in (("shop", "bank"), ("bank", "shop")):

@@ -248,3 +248,22 @@ def test_owner_asks_for_a_later_deadline_and_operator_grants(page: Browser, serv
     page.see("was granted")
     page.see("to start on Sunday, 17 January 2027, 02:00 UTC no longer counts")
     assert resource(service, "h2")["hand_back_deadline"] == "2027-02-12T08:00:00Z"
+
+
+def test_owner_names_a_test_group_and_holds_the_others(page: Browser, service: Live) -> None:
+    """The list says what comes first, and why the others are held. Source: T-8."""
+    sign_in(page, service, "#/home")
+    press(page, "mouse", "main [data-act=name_first_group]")
+    fill(page, "mouse", "#field-group", "web")
+    press(page, "mouse", SUBMIT)
+    page.see("Test first: group web on h1, h2, then 1 d 0 h of observation")
+    press(page, "mouse", "main [data-act=hold_hosts]")
+    fill(page, "mouse", "#field-reason", "errors on h1")
+    press(page, "mouse", SUBMIT)
+    page.see("The other hosts are held: errors on h1.")
+    assert not AXE.exists() or axe_findings(page) == []
+    press(page, "mouse", "main [data-act=resume_hosts]")
+    press(page, "mouse", SUBMIT)
+    page.until("document.querySelector('main [data-act=hold_hosts]')")
+    [order] = operator(service, "GET", DECLARATION)["declaration"]["first_groups"]
+    assert (order["owner"], order["group"], order["held"]) == ("shop", "web", "")

@@ -18,12 +18,14 @@ from forewarn.core.choice_rules import ChoiceRule, Otherwise
 from forewarn.core.declarations import (
     DeclaredMaintenance,
     DeclaredResource,
+    HostPlace,
     ResourceState,
     declared,
 )
 from forewarn.core.deferrals import Deferral, DeferralState
 from forewarn.core.hand_back import deadline_of
 from forewarn.core.host_admission import known_maintenance
+from forewarn.core.host_orders import OwnerOrder
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Opening, Openings
@@ -143,6 +145,11 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
     ),
     schemas.Member("changed", schemas.TIME, "changed_ms", "Last change of the plan or a choice."),
     schemas.Member("shared", schemas.FLAG, meaning="Whether other owners have VMs on the host."),
+    schemas.Member(
+        "order",
+        schemas.words(HostPlace),
+        meaning="Place of the host in the order that its owner asked for.",
+    ),
 )
 OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
     "Opening",
@@ -189,6 +196,29 @@ CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
         "Earliest start of work that may start at any time; null: a start is chosen.",
     ),
 )
+FIRST_GROUP: schemas.ObjectSchema[OwnerOrder] = schemas.ObjectSchema(
+    "FirstGroup",
+    "The test group of an owner: its hosts are worked on before the owner's other hosts.",
+    schemas.Member("owner", schemas.TEXT, "asked.owner", "Owner of the VMs; may be empty."),
+    schemas.Member("group", schemas.TEXT, "asked.group"),
+    schemas.Member(
+        "observation_s",
+        schemas.WHOLE,
+        "asked.observation_s",
+        "Time between the work on the hosts of the group and on the others.",
+    ),
+    schemas.Member(
+        "held",
+        schemas.TEXT,
+        "asked.held",
+        "Why the owner holds its other hosts until their hand-back deadline; empty: it does not.",
+    ),
+    schemas.Member("first", schemas.TEXTS, meaning="Hosts with VMs of the group."),
+    schemas.Member("after", schemas.TEXTS, meaning="Other hosts of the owner."),
+    schemas.Member(
+        "problem", schemas.TEXT, meaning="Why the order does not count; empty: it counts."
+    ),
+)
 DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
     "Declaration",
     "A maintenance that was declared to the owners of its VMs, with the resources of the caller.",
@@ -230,6 +260,12 @@ DECLARATION: schemas.ObjectSchema[DeclaredMaintenance] = schemas.ObjectSchema(
         "resources",
         schemas.list_of(RESOURCE.schema()),
         lambda d: RESOURCE.each(d.resources),
+    ),
+    schemas.Member(
+        "first_groups",
+        schemas.list_of(FIRST_GROUP.schema()),
+        lambda d: FIRST_GROUP.each(d.orders),
+        "Test groups of the owners.",
     ),
 )
 
@@ -285,7 +321,7 @@ async def list_declarations(call: ApiCall) -> ApiResponse:
 )
 async def get_declaration(call: ApiCall) -> ApiResponse:
     """Read one declared maintenance with the resources of the caller."""
-    named = await _find_declared(call, number_of(call))
+    named = await named_declaration(call, number_of(call))
     return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
 
 
@@ -306,7 +342,7 @@ async def list_openings(call: ApiCall) -> ApiResponse:
     An emergency has none; `text` says so, and is empty otherwise.
     """
     number, now_ms = number_of(call), call.control.clock.now_ms()
-    await _find_declared(call, number)
+    await named_declaration(call, number)
 
     def find(view: StateView) -> tuple[str, list[Opening], str]:
         topology = view.state.topology
@@ -361,7 +397,7 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
     All choices take effect, or none.
     """
     number, now_ms = number_of(call), call.control.clock.now_ms()
-    await _find_declared(call, number)
+    await named_declaration(call, number)
 
     def read(view: StateView) -> tuple[stimuli.ChooseStarts, list[ChoiceResult]]:
         draft = (view.unscoped or view).draft(now_ms)
@@ -531,7 +567,7 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     All hosts get the same answer. A granted request withdraws the choice for its VMs.
     """
     number, form = number_of(call), call.form
-    before = (await _find_declared(call, number),)
+    before = (await named_declaration(call, number),)
     places = await call.control.read(lambda view: _places(view, number, form, where="the body"))
     until_ms = call.time_ms("until")
     assert until_ms is not None, "the form requires it"
@@ -599,7 +635,7 @@ def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
     return sorted(every, key=lambda each: (-each.asked_ms, each.key))
 
 
-async def _find_declared(call: ApiCall, number: int) -> DeclaredMaintenance:
+async def named_declaration(call: ApiCall, number: int) -> DeclaredMaintenance:
     """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
     named = await declared_to(call, only=number)
     if not named:

@@ -400,6 +400,29 @@ DEFER = Form(
         Field("reason", _REASON, "Reason, for operators.", required=True),
     ),
 )
+_ORDERING_OWNER = Field(
+    "owner", OWNER_OR_NONE, "Owner of the VMs, required for callers who see several owners."
+)
+FIRST_GROUP = Form(
+    "FirstGroupForm",
+    "The test group of an owner: its hosts are worked on before the owner's other hosts.",
+    (
+        _ORDERING_OWNER,
+        Field("group", NAME, "The group; without one, no order is wanted any more."),
+        Field(
+            "observation",
+            Duration(1),
+            "Time between the work on the hosts of the group and on the others (default: 24 h, or "
+            "the longest that the policy allows).",
+        ),
+    ),
+)
+HOLD_HOSTS = Form(
+    "HoldHostsForm",
+    "Why an owner's hosts after the test wait for their hand-back deadline.",
+    (_ORDERING_OWNER, Field("reason", _REASON, "Reason, for operators.", required=True)),
+)
+RESUME_HOSTS = Form("ResumeHostsForm", "Whose hosts are no longer held.", (_ORDERING_OWNER,))
 GRANT_DEFERRAL = Form(
     "GrantDeferralForm",
     "Whose requests are granted.",

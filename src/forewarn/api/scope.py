@@ -22,7 +22,9 @@ from forewarn.core.stimulus import (
     AskDeferral,
     ChangeTopology,
     ChooseStarts,
+    HoldHosts,
     MoveTicket,
+    NameFirstGroup,
     OpenTicket,
     PlaneStimulus,
     PostponeHosts,
@@ -160,24 +162,31 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
     """
     match stimulus:
         case RequestMaintenance():
-            traits = TRAITS[stimulus.cause]
-            if traits.target is not TargetKind.VM or stimulus.source is Source.PLATFORM:
-                raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
-            for name in stimulus.targets:
-                if name not in layout.vms:
-                    raise Unknown(kind="vm", name=name)
-            if stimulus.destination and stimulus.destination not in layout.hosts:
-                raise Unknown(kind="host", name=stimulus.destination)
+            _check_work(stimulus, layout)
         case OpenTicket() | MoveTicket():
             _check_ticket(stimulus)
         case ChooseStarts():
             _check_places(((each.host, each.owner) for each in stimulus.choices), layout)
         case AskDeferral():
             _check_places(stimulus.places, layout)
+        case NameFirstGroup() | HoldHosts():
+            _check_owner(stimulus.owner, layout)
         case Acknowledge() | PostponeHosts() | ChangeTopology():
             pass  # the caller's own state contains only permitted records
         case _:
             raise AssertionError(stimulus)
+
+
+def _check_work(stimulus: RequestMaintenance, layout: Topology) -> None:
+    """Owners ask for work on VMs of a layout."""
+    traits = TRAITS[stimulus.cause]
+    if traits.target is not TargetKind.VM or stimulus.source is Source.PLATFORM:
+        raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
+    for name in stimulus.targets:
+        if name not in layout.vms:
+            raise Unknown(kind="vm", name=name)
+    if stimulus.destination and stimulus.destination not in layout.hosts:
+        raise Unknown(kind="host", name=stimulus.destination)
 
 
 def _check_ticket(stimulus: OpenTicket | MoveTicket) -> None:
@@ -187,6 +196,12 @@ def _check_ticket(stimulus: OpenTicket | MoveTicket) -> None:
     else:
         permitted = stimulus.move in {TicketMove.ANSWER, TicketMove.CLOSE}
     if not permitted:
+        raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
+
+
+def _check_owner(owner: str, layout: Topology) -> None:
+    """Refuse an owner without groups in the layout."""
+    if owner not in {each.owner for each in layout.groups.values()}:
         raise NotPermitted(principal="An owner", permission=Permission.OPERATE.value)
 
 

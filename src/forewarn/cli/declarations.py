@@ -14,6 +14,7 @@ from forewarn.cli.application import noun_app
 from forewarn.cli.output import (
     listed,
     note,
+    note_seconds,
     print_facts,
     print_file,
     print_list,
@@ -77,6 +78,7 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
             ("earliest start", when(each["earliest_start"], now_ms)),
             ("interruption", _interruption(each)),
             ("window of a host", f"{each['window_s']} s"),
+            *(("test first", order_text(one)) for one in each.get("first_groups", [])),
             ("version", each["version"]),
         ]
     )
@@ -288,6 +290,81 @@ def _defer(
     form = {**chosen.named, "until": until, "reason": reason}
     answer = client.post(f"/v1/declarations/{part(id_)}/deferrals", form)
     return print_deferrals(common, answer, client.now_ms)
+
+
+def order_text(order: Answer) -> str:
+    """Return the test group of an owner, with what becomes of it."""
+    text = f"group {order['group']}" + (f" of {order['owner']}" if order["owner"] else "")
+    text = (
+        f"{text} on {listed(order['first']) or 'no host'}, observed for {order['observation_s']} s"
+    )
+    if order["held"]:
+        text = f"{text}; the others are held: {order['held']}"
+    return f"{text}; does not count: {order['problem']}" if order["problem"] else text
+
+
+OfOwner: TypeAlias = Annotated[
+    str | None, Parameter(metavar="NAME", help="owner of the hosts, for operators")
+]
+
+
+@declaration.command(name="test-first")
+def _test_first(
+    id_: DeclarationId,
+    /,
+    *,
+    group: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="your test group: its hosts come before your others"),
+    ] = None,
+    observation: Annotated[
+        str | None,
+        Parameter(
+            metavar="DURATION",
+            help="time between the work on its hosts and on your others (default: 24h)",
+        ),
+    ] = None,
+    none: Annotated[bool, Parameter(help="want no order any more")] = False,
+    owner: OfOwner = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Put the hosts of a test group before your other hosts."""
+    if none == (group is not None):
+        raise OptionsContradict(problem="give exactly one of --group and --none")
+    note_seconds("observation", observation)
+    return _order(id_, "first-group", common, group=group, observation=observation, owner=owner)
+
+
+@declaration.command(name="hold")
+def _hold(
+    id_: DeclarationId,
+    /,
+    *,
+    reason: Annotated[str, Parameter(metavar="TEXT", help="the reason, shown to operators")],
+    owner: OfOwner = None,
+    common: ServerOptions = COMMON,
+) -> int:
+    """Hold your hosts after the test: until their hand-back deadline no choice counts."""
+    return _order(id_, "hold", common, reason=reason, owner=owner)
+
+
+@declaration.command(name="resume")
+def _resume(id_: DeclarationId, /, *, owner: OfOwner = None, common: ServerOptions = COMMON) -> int:
+    """Resume the work on your hosts after the test: your choices count again."""
+    return _order(id_, "resume", common, owner=owner)
+
+
+def _order(id_: str, act: str, common: ServerOptions, **members: object) -> int:
+    client = client_of(common)
+    answer = client.post(f"/v1/declarations/{part(id_)}/{act}", members)
+    if common.structured:
+        return print_structured(common, answer)
+    orders = answer["declaration"]["first_groups"]
+    for each in orders:
+        print(order_text(each))
+    if not orders:
+        note("No test group is named.")
+    return OK
 
 
 def print_deferrals(common: ServerOptions, answer: Answer, now_ms: int) -> int:

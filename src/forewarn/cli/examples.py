@@ -180,6 +180,15 @@ deferral grant m-12 --owner shop --host h7 --reason "by telephone"
 deferral refuse m-12 --owner shop --reason "the firmware has a known fault"
 deferral refuse m-12 --owner shop --host h7 --reason "no later window"
 
+declaration test-first m-12 --group canary
+declaration test-first m-12 --group canary --observation 2d
+
+declaration hold m-12 --reason "errors on the test hosts"
+declaration hold m-12 --reason "errors on the test hosts" --owner shop
+
+declaration resume m-12
+declaration resume m-12 --owner shop
+
 declaration release m-12 --host h7
 declaration release m-12 --group web --dry-run
 

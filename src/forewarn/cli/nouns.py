@@ -16,7 +16,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "maintenance": ("maintenance", "work on many hosts, in waves"),
     "declaration": (
         "declarations",
-        "declared maintenances: list, show, choose, defer, release",
+        "declared maintenances: list, show, choose, defer, release, test-first",
     ),
     "deferral": ("deferrals", "requests for later hand-back deadlines: list, grant, refuse"),
     "availability": ("availability", "availability of VMs over a period: show, export"),

@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 from forewarn.control.zone_sources import sources_text
 from forewarn.core.durations import span_s
 from forewarn.core.hand_back import hand_backs_of
+from forewarn.core.host_orders import orders_of
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
@@ -357,6 +358,7 @@ def asked_of(state: State, maintenance: Maintenance, now_ms: int) -> Asked:
         hand_backs=hand_backs_of(state, maintenance, now_ms),
         exemption=maintenance.exemption,
         failure_domain=maintenance.failure_domain,
+        orders=orders_of(state, maintenance),
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

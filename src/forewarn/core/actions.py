@@ -37,6 +37,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.declared": "A maintenance was declared to the owners of its VMs.",
     "maintenance.emergency": "A maintenance was declared as an emergency.",
     "declaration.chosen": "An owner chose when declared work starts on its hosts.",
+    "declaration.ordered": "An owner named its test group, or holds its other hosts after it.",
     "declaration.displaced": "A plan cannot keep chosen starts, or keeps them again.",
     "declaration.withdrawn": "Choices no longer count, because a deferral was granted.",
     "deferral.asked": "An owner asked for a later hand-back deadline of its hosts.",

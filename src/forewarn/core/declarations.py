@@ -13,15 +13,17 @@ from forewarn.core.hand_back import (
     deadline_of,
     deferral_of,
     hand_back_of,
+    is_held,
     owners_on,
 )
+from forewarn.core.host_orders import OwnerOrder, owner_orders
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Declaration, Maintenance, TargetState, target_key
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.state import State
 from forewarn.core.topology import Topology
 from forewarn.rules.hand_back import CHOSEN
-from forewarn.values import Word, value
+from forewarn.values import Word, replace, value
 
 
 class ResourceState(Word):
@@ -38,10 +40,22 @@ class ResourceState(Word):
     RELEASED = "released"
     #: The hand-back deadline has passed, and no work is announced.
     DUE = "due"
+    #: The owner holds its VMs there, after a test on other hosts.
+    HELD = "held"
     ANNOUNCED = "announced"
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
+
+
+class HostPlace(Word):
+    """The place of a host in the order that its owner asked for. Source: T-8."""
+
+    #: The owner asked for no order, or its order contradicts another one.
+    ANY = "any"
+    #: The host has VMs of the owner's test group.
+    FIRST = "first"
+    AFTER = "after"
 
 
 @value
@@ -61,6 +75,7 @@ class DeclaredResource:
     changed_ms: int = 0
     #: Whether other owners have VMs on the host.
     shared: bool = False
+    order: HostPlace = HostPlace.ANY
 
 
 @value
@@ -70,6 +85,8 @@ class DeclaredMaintenance:
     maintenance: Maintenance
     declaration: Declaration
     resources: tuple[DeclaredResource, ...]
+    #: The orders that owners of these resources asked for. Source: T-8.
+    orders: tuple[OwnerOrder, ...] = ()
 
 
 def declared(
@@ -81,11 +98,36 @@ def declared(
     """
     every = sorted(state.maintenances.items(), reverse=True)
     known = [
-        DeclaredMaintenance(each, each.declaration, tuple(_resources(state, each, fleet, now_ms)))
+        _declared(state, each, fleet, now_ms)
         for number, each in every
         if each.declaration is not None and only in {None, number}
     ]
     return tuple([each for each in known if each.resources])
+
+
+def _declared(
+    state: State, maintenance: Maintenance, fleet: Topology, now_ms: int
+) -> DeclaredMaintenance:
+    assert maintenance.declaration is not None
+    orders = owner_orders(state, maintenance)
+    places = {
+        (host, each.asked.owner): place
+        for each in orders
+        if not each.problem
+        for hosts, place in ((each.first, HostPlace.FIRST), (each.after, HostPlace.AFTER))
+        for host in hosts
+    }
+    resources = [
+        replace(each, order=places.get((each.host, each.owner), HostPlace.ANY))
+        for each in _resources(state, maintenance, fleet, now_ms)
+    ]
+    owners = {each.owner for each in resources}
+    return DeclaredMaintenance(
+        maintenance,
+        maintenance.declaration,
+        tuple(resources),
+        tuple([each for each in orders if each.asked.owner in owners]),
+    )
 
 
 def _resources(
@@ -113,6 +155,9 @@ def _resources(
             own = stands or _chosen(state, maintenance, host, choice=choice, now_ms=now_ms)
             if own is ResourceState.OPEN and past:
                 own = ResourceState.DUE
+            held = is_held(state, maintenance, host, owner=owner)
+            if held and stands is None and not past:
+                own = ResourceState.HELD
             deferral = deferral_of(state, maintenance.number, host, owner=owner)
             vms_there = tuple(vms)
             yield DeclaredResource(

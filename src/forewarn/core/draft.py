@@ -237,17 +237,20 @@ class Draft:
 
     # ---- writing -------------------------------------------------------------------------------
 
-    def put(self, action: str, text: str, *records: Record, vm: str = "") -> None:
+    def put(
+        self, action: str, text: str, *records: Record, vm: str = "", about: Record | None = None
+    ) -> None:
         """Write records together with the history entry that explains them.
 
         Args:
             action: stable name of the transition, `operation.announced`.
             text: one sentence for people.
-            records: the changed records; the entry is about the first.
+            records: the changed records.
             vm: the VM that approved. See A-6.
+            about: what the entry is about; None: the first changed record.
         """
         images = tuple([self._put(record) for record in records])
-        self.log(action, text, images, about=records[0], by_vm=vm)
+        self.log(action, text, images, about=about or records[0], by_vm=vm)
 
     def put_documents(self, views: Iterable[View], owners: Mapping[str, Operation]) -> None:
         """Write documents with one entry for all the changes of one operation. Source: D-1.

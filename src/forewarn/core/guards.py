@@ -19,6 +19,8 @@ from forewarn.core.stimulus import (
     ChangeTopology,
     ChooseStarts,
     DeclareMaintenance,
+    HoldHosts,
+    NameFirstGroup,
     PlaneStimulus,
     RequestMaintenance,
     StartMaintenance,
@@ -74,7 +76,7 @@ def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:
 def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
     """Yield the policy's names for the effects of a stimulus."""
     match stimulus:
-        case Acknowledge() | ChooseStarts() | AskDeferral():
+        case Acknowledge() | ChooseStarts() | AskDeferral() | NameFirstGroup() | HoldHosts():
             if _answers_for_owner(stimulus):
                 yield ConfirmedAct.ANSWER
         case ApplyPolicy():
@@ -97,7 +99,9 @@ def _acts_of_layout(draft: Draft, change: ChangeTopology) -> Iterator[ConfirmedA
         yield ConfirmedAct.MOVE_ADDRESS
 
 
-def _answers_for_owner(stimulus: Acknowledge | ChooseStarts | AskDeferral) -> bool:
+def _answers_for_owner(
+    stimulus: Acknowledge | ChooseStarts | AskDeferral | NameFirstGroup | HoldHosts,
+) -> bool:
     """Whether a stimulus answers for an owner; VMs without an owner have only operators."""
     match stimulus:
         case Acknowledge():
@@ -106,6 +110,8 @@ def _answers_for_owner(stimulus: Acknowledge | ChooseStarts | AskDeferral) -> bo
             return any(each.owner for each in stimulus.choices)
         case AskDeferral():
             return any(owner for _, owner in stimulus.places)
+        case NameFirstGroup() | HoldHosts():
+            return bool(stimulus.owner)
 
 
 def _hosts_of(

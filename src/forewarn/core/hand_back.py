@@ -29,7 +29,8 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: i
         return HandBack(host, declaration.deadline_ms, DEADLINE) if waits else HandBack(host)
     waits_ms, chosen_ms, starts_ms = 0, 0, set()
     for owner in owners:
-        choice = choice_of(state, maintenance.number, host, owner=owner)
+        held = is_held(state, maintenance, host, owner=owner)
+        choice = None if held else choice_of(state, maintenance.number, host, owner=owner)
         deadline_ms = deadline_of(state, maintenance, host, owner=owner)
         if choice is None:
             waits_ms = max(waits_ms, deadline_ms)
@@ -43,6 +44,16 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: i
         return HandBack(host)
     deferred = latest_ms > declaration.deadline_ms
     return HandBack(host, latest_ms, DEFERRED if deferred else DEADLINE)
+
+
+def is_held(state: State, maintenance: Maintenance, host: str, *, owner: str) -> bool:
+    """Whether an owner holds its VMs on a host after a test on others; O(VMs on it). T-8."""
+    declaration, topology = maintenance.declaration, state.topology
+    first_groups = declaration.first_groups if declaration is not None else ()
+    held = next((each.group for each in first_groups if each.owner == owner and each.held), None)
+    if held is None:
+        return False
+    return all(topology.vms[name].group != held for name in topology.vms_on(host))
 
 
 def hand_backs_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[HandBack, ...]:

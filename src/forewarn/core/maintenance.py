@@ -145,6 +145,18 @@ ENDED_MAINTENANCE = frozenset({MaintenanceState.DONE, MaintenanceState.CANCELLED
 
 
 @value
+class FirstGroup:
+    """The test group of an owner: its hosts come before the owner's other hosts. Source: T-8."""
+
+    owner: str
+    group: str
+    #: Time between the work on the hosts of the group and on the others, in seconds.
+    observation_s: int
+    #: Why the owner holds its other hosts until their hand-back deadline; empty: it does not.
+    held: str = ""
+
+
+@value
 class Declaration:
     """How owners learned of a maintenance before any event, and until when they decide. T-1."""
 
@@ -158,6 +170,8 @@ class Declaration:
     answers: int = 0
     #: Rules that an emergency need not keep. Source: T-6.
     waived: tuple[str, ...] = ()
+    #: Test groups, at most one for each owner. Source: T-8.
+    first_groups: tuple[FirstGroup, ...] = ()
 
 
 @value

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from forewarn.core.draft import Draft
 from forewarn.core.durations import host_s, span_s
+from forewarn.core.host_orders import orders_of
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.owner_choices import Decision
@@ -26,6 +27,7 @@ from forewarn.rules.hand_back import HAND_BACK
 from forewarn.rules.notice import NOTICE
 from forewarn.rules.other_waits import EARLIEST_START
 from forewarn.rules.previous_wave import PREVIOUS_WAVE
+from forewarn.rules.test_first import TEST_FIRST
 from forewarn.rules.window import WINDOW
 from forewarn.values import value
 
@@ -88,6 +90,7 @@ class Openings:
             at = each.decision is Decision.AT and each.maintenance == maintenance.number
             if at and draft.target(maintenance.number, each.host) is None:
                 self.take(each.host, each.start_ms)
+        self._orders = orders_of(draft.state, maintenance)
         soonest_ms = draft.now_ms + notice_ms + PLANNING_S * SECOND_MS
         self.soonest_ms = max(soonest_ms, self._free_ms(), maintenance.rests_until_ms or 0)
 
@@ -135,6 +138,11 @@ class Openings:
             return self._says(NOTICE, "its notice, or work at hand, would not be over")
         if start_ms < (maintenance.earliest_ms or 0):
             return self._says(EARLIEST_START, "the maintenance begins later")
+        tested_ms = self._tested_ms(host)
+        if tested_ms is None:
+            return self._says(TEST_FIRST, "choose a time for the hosts of the test group first")
+        if start_ms < tested_ms:
+            return self._says(TEST_FIRST, "the test before it would not be observed")
         words = draft.topology.words_on(host)
         if not draft.policy_of(maintenance).is_open(words, (start_ms, start_ms + self._lasts_ms)):
             return self._says(WINDOW, "no window is open, or a freeze is in force")
@@ -144,6 +152,19 @@ class Openings:
             if other_ms != start_ms and self._hosts_at[other_ms] != [host]:
                 return self._says(PREVIOUS_WAVE, "other work is planned around that time")
         return self._beside(host, start_ms)
+
+    def _tested_ms(self, host: str) -> int | None:
+        """Return when the tests before a host are over by the chosen times; None: unknown. T-8."""
+        tested_ms = 0
+        for order in self._orders:
+            if host in order.after:
+                starts_ms = [self._start_of.get(each) for each in order.first]
+                if None in starts_ms:
+                    return None
+                ends_ms = [at_ms + self._lasts_ms for at_ms in starts_ms if at_ms is not None]
+                observed_ms = max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
+                tested_ms = max(tested_ms, observed_ms)
+        return tested_ms
 
     def _beside(self, host: str, start_ms: int) -> Blocker | None:
         """Return why a host cannot join the hosts that chose a start. See G-1, F-3."""
@@ -186,7 +207,10 @@ class Openings:
     def of(self, host: str, *, until_ms: int = 0) -> list[Opening]:
         """Return the openings of a host until a deadline, by time; O(chosen and open spans)."""
         draft, lasts_ms = self._draft, self._lasts_ms
-        first_ms = max(self.soonest_ms, self._maintenance.earliest_ms or 0)
+        tested_ms = self._tested_ms(host)
+        if tested_ms is None:
+            return []
+        first_ms = max(self.soonest_ms, self._maintenance.earliest_ms or 0, tested_ms)
         first_ms = -(-first_ms // SECOND_MS) * SECOND_MS
         last_ms = until_ms = until_ms or self._deadline_ms
         if first_ms > last_ms or host not in draft.topology.hosts:

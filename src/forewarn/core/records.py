@@ -32,6 +32,7 @@ from forewarn.core.lifecycle import (
 from forewarn.core.maintenance import (
     PHASES,
     Declaration,
+    FirstGroup,
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -344,23 +345,32 @@ def _document_text(document: Document) -> str:
 def _declaration_text(declaration: Declaration | None) -> str:
     if declaration is None:
         return ""
-    *values, waived = (getattr(declaration, name) for name in Declaration.__match_args__)
+    *values, waived, first_groups = (getattr(declaration, n) for n in Declaration.__match_args__)
     plain = [each.value if isinstance(each, Severity) else each for each in values]
-    return json.dumps([*plain, waived] if waived else plain)
+    more = [
+        waived,
+        [[each.owner, each.group, each.observation_s, each.held] for each in first_groups],
+    ]
+    while more and not more[-1]:
+        more.pop()
+    return json.dumps([*plain, *more])
 
 
 def read_declaration(text: str) -> Declaration | None:
     """Return the declaration of a column's text; None: the maintenance is not declared."""
     if not text:
         return None
-    declared_ms, deadline_ms, severity, version, answers, *waived = json.loads(text)
+    declared_ms, deadline_ms, severity, version, answers, *more = json.loads(text)
+    waived = more[0] if more else []
+    first_groups = more[1] if more[1:] else []
     return Declaration(
         declared_ms,
         deadline_ms,
         Severity(severity),
         version,
         answers,
-        tuple(each for names in waived for each in names),
+        tuple(waived),
+        tuple(FirstGroup(*each) for each in first_groups),
     )
 
 

@@ -286,6 +286,15 @@ class DeferralRefused(CallerError):
     advice = "{remedy}"
 
 
+class OrderRefused(CallerError):
+    """The order of an owner's hosts cannot be changed. Source: T-8."""
+
+    code = "order-refused"
+    status = 409
+    message = "The order of hosts of {maintenance} cannot be changed: {problem}."
+    advice = "See `forewarn declaration show {maintenance}`; nothing was changed."
+
+
 class DeferralUndecided(CallerError):
     """No request for a later hand-back deadline waits for a decision. Source: T-4."""
 

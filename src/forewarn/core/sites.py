@@ -7,13 +7,14 @@ from functools import cached_property
 
 from forewarn.core.draft import Draft
 from forewarn.core.hand_back import hand_back_of
+from forewarn.core.host_orders import orders_of, tests_before
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.topology import Health
 from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.core.waiting import waits_since_ms
-from forewarn.planning.plan import Wave
+from forewarn.planning.plan import HostOrder, Wave
 from forewarn.rules.hand_back import DEADLINE
 from forewarn.rules.notice import NOTICE
 from forewarn.rules.site import OwnerDisturbance, Site
@@ -31,6 +32,11 @@ class WaveSites:
     def begun(self) -> bool:
         """Whether hosts of the wave were announced before this step; O(touched hosts)."""
         return self.draft.progress(self.maintenance.number).has_begun(self.maintenance.wave)
+
+    @cached_property
+    def orders(self) -> tuple[HostOrder, ...]:
+        """The orders of hosts that owners asked for; costs the VMs on the hosts."""
+        return orders_of(self.draft.state, self.maintenance)
 
     @cached_property
     def disturbed(self) -> frozenset[str]:
@@ -51,7 +57,7 @@ class HostSite(Site):
 
     def __init__(self, draft: Draft, maintenance: Maintenance, host: str) -> None:
         """Store the facts that cost nothing."""
-        self.draft, self.host = draft, host
+        self.draft, self.host, self._of = draft, host, maintenance
         self.now_ms = self.since_ms = self.start_ms = draft.now_ms
         self.last_wave, self.last_wave_ends_ms = "", 0
         self.paused_until_ms = maintenance.rests_until_ms or 0
@@ -62,6 +68,10 @@ class HostSite(Site):
         )
         self.hands_back = hand_back_of(draft.state, maintenance, host, now_ms=draft.now_ms)
         self.hand_back_ms, self.hand_back = self.hands_back.at_ms, self.hands_back.subject
+
+    def tests(self) -> Iterable[int]:
+        """Return when the tests that the host comes after are over; costs the VMs on the hosts."""
+        return tests_before(orders_of(self.draft.state, self._of), self.host)
 
     def _ended_ms(self) -> Iterator[tuple[str, int]]:
         """Yield the owners on the host by name, with the end of the last disturbance or 0."""
@@ -86,6 +96,10 @@ class AnnouncingSite(HostSite):
         waived = sites.maintenance.exemption.waives(NOTICE)
         self.impact_notice_s = 0 if waived else policy.notice_s[sites.maintenance.shown_impact]
         self.notice_margin_ms = policy.notice_margin_ms
+
+    def tests(self) -> Iterable[int]:
+        """Return when the tests that the host comes after are over and observed."""
+        return tests_before(self._sites.orders, self.host)
 
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners on the host, unless its wave disturbs them already."""

@@ -109,6 +109,32 @@ class ChooseStarts(CoreStimulus):
 
 
 @value
+class NameFirstGroup(CoreStimulus):
+    """An owner, or an operator for it, names its test group for declared work. Source: T-8."""
+
+    maintenance: int
+    owner: str
+    #: Empty: the owner wants no order of its hosts any more.
+    group: str
+    #: Time between the work on the hosts of the group and on the others, in seconds.
+    observation_s: int
+    #: The principal who names it, for people.
+    by: str
+
+
+@value
+class HoldHosts(CoreStimulus):
+    """An owner, or an operator for it, holds its hosts after the test, or no longer. T-8."""
+
+    maintenance: int
+    owner: str
+    #: Why; empty: the owner no longer holds them.
+    reason: str
+    #: The principal who asks, for people.
+    by: str
+
+
+@value
 class AskDeferral(CoreStimulus):
     """Owners, or an operator for them, ask for a later hand-back deadline. Source: T-4."""
 

@@ -25,7 +25,7 @@ from forewarn.core.waiting import unseen_blocker, unseen_note, waits_since_ms, w
 from forewarn.planning.durations import duration_text
 from forewarn.planning.plan import Wave
 from forewarn.protocol.timestamps import iso8601
-from forewarn.rules import blockers_of, hand_back, postponement
+from forewarn.rules import blockers_of, hand_back, postponement, test_first
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.hand_back import HAND_BACK
 from forewarn.rules.notice import NOTICE
@@ -46,7 +46,7 @@ from forewarn.rules.window import WINDOW, WINDOW_TOO_SHORT
 from forewarn.values import replace
 
 #: Rules about later starts that people asked for.
-_REQUESTED = (postponement.blockers, hand_back.blockers)
+_REQUESTED = (postponement.blockers, hand_back.blockers, test_first.blockers)
 #: Blockers that depend on how long the work takes.
 _BY_LENGTH = frozenset({WINDOW, WINDOW_TOO_SHORT, DEADLINE})
 

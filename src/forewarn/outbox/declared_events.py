@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forewarn.core.deferrals import Deferral
-from forewarn.core.maintenance import Declaration, Maintenance
+from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.records import from_row, read_declaration
 from forewarn.core.state import Entry
@@ -18,6 +18,8 @@ from forewarn.store import Store
 
 #: Kinds of records by which an entry is about the choices of owners.
 _OF_OWNERS = ("choice", "deferral")
+#: The action of an owner's test group, which the entry names. Source: T-8.
+ORDERED = "declaration.ordered"
 #: Actions of a declared maintenance that its owners receive; the others are its operators'.
 OF_ALL_OWNERS = frozenset({"maintenance.declared", "maintenance.cancelled", "maintenance.done"})
 
@@ -39,7 +41,8 @@ class DeclaredEvents:
         if maintenance is None or maintenance.declaration is None:
             return None
         records = [each for each in _records_of(entry) if owner in {"", each.owner}]
-        if owner and not records and entry.action not in OF_ALL_OWNERS:
+        ordered = entry.action == ORDERED and entry.group in self._store.groups_of(owner)
+        if owner and not (records or ordered) and entry.action not in OF_ALL_OWNERS:
             return None
         hosts: dict[str, list[str]] = {each: [] for each in maintenance.hosts}
         if owner:
@@ -51,14 +54,18 @@ class DeclaredEvents:
             hosts = {}
             for host, vm in vms:
                 hosts.setdefault(host, []).append(vm)
-            if not records and not hosts:
+            if not (records or ordered or hosts):
                 return None
-        form = _maintenance_form(maintenance, _declaration_of(entry) or maintenance.declaration)
+        declaration = _declaration_of(entry) or maintenance.declaration
+        form = _maintenance_form(maintenance, declaration)
         form["hosts"] = sorted(hosts)
         if owner:
             form["vms"] = sorted(vm for each in hosts.values() for vm in each)
         form["choices"] = [_choice(each) for each in records if isinstance(each, OwnerChoice)]
         form["deferrals"] = [_deferral(each) for each in records if isinstance(each, Deferral)]
+        form["first_groups"] = [
+            _first_group(each) for each in declaration.first_groups if owner in {"", each.owner}
+        ]
         return form
 
 
@@ -112,6 +119,15 @@ def _choice(choice: OwnerChoice) -> dict[str, object]:
         "approves": choice.approves,
         "chosen_by": choice.chosen_by,
         "displaced": _time(choice.displaced_ms),
+    }
+
+
+def _first_group(first: FirstGroup) -> dict[str, object]:
+    return {
+        "owner": first.owner,
+        "group": first.group,
+        "observation_s": first.observation_s,
+        "held": first.held,
     }
 
 

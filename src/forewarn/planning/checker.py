@@ -102,6 +102,7 @@ class _Checker:
 
     def all(self) -> Found:
         yield from self._whole()
+        yield from self._tests()
         ends, rested = 0, dict(self.state.owners_disturbed)
         for number, entries in sorted(self.waves.items()):
             at, start = min(e.shown_ms for e in entries), min(e.earliest_start_ms for e in entries)
@@ -151,6 +152,16 @@ class _Checker:
                 "bound",
                 f"{len(self.waves)} waves are fewer than the lower bound of {plan.bound.waves}",
             )
+
+    def _tests(self) -> Found:
+        entries = {entry.host: entry for entry in self.plan.entries}
+        for order in self.plan.asked.orders:
+            first = set(order.first) - set(self.state.done)
+            ends = [entries[host].latest_end_ms for host in first & entries.keys()]
+            observed = max([order.ended_ms, *ends]) + order.observation_s * 1000
+            for host in entries.keys() & set(order.after):
+                if first - entries.keys() or entries[host].earliest_start_ms < observed:
+                    yield "test-first", f"{host} starts before its owner's test is observed"
 
     def _times(self, entry: PlanEntry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms

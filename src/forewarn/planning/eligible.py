@@ -36,6 +36,9 @@ class Calendar:
     spans: tuple[Span, ...] = ()
     #: The failure domain of the hosts, where the maintenance works on one at a time. Source: T-12.
     failure_domain: str = ""
+    #: Numbers of the orders in which the hosts come first, and of those in which they come after.
+    first: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -66,6 +69,13 @@ class Calendars:
             if each.at_ms > now_ms
         }
         self._domain = f"{asked.failure_domain}=" if asked.failure_domain else ""
+        #: Host -> numbers of the orders in which it comes first, and of those in which after.
+        self._first: dict[str, tuple[int, ...]] = {}
+        self._after: dict[str, tuple[int, ...]] = {}
+        for number, order in enumerate(asked.orders):
+            for places, hosts in ((self._first, order.first), (self._after, order.after)):
+                for host in hosts:
+                    places[host] = (*places.get(host, ()), number)
         self._known: dict[object, Calendar] = {}
 
     @property
@@ -81,26 +91,33 @@ class Calendars:
             on_host = self._group_words.keys() & set(groups_on)
             groups = frozenset(self._group_words[each] for each in on_host)
         place = (host.zone, host.rack, host.labels, groups)
+        apart = (
+            failure_domain_of(host, self._domain),
+            self._first.get(host.name, ()),
+            self._after.get(host.name, ()),
+        )
         times = (
             *self._postponed.get(host.name, (0, "")),
             *self._hand_backs.get(host.name, (0, "")),
         )
-        calendar = self._known.get((place, times))
+        calendar = self._known.get((place, times, apart))
         if calendar is None:
-            domain = failure_domain_of(host, self._domain)
-            calendar = self._made(host.words | groups, times, domain)
-            self._known[place, times] = calendar
+            calendar = self._made(host.words | groups, times, apart)
+            self._known[place, times, apart] = calendar
         return calendar
 
     def _made(
-        self, words: frozenset[str], times: tuple[int, str, int, str], domain: str
+        self,
+        words: frozenset[str],
+        times: tuple[int, str, int, str],
+        apart: tuple[str, tuple[int, ...], tuple[int, ...]],
     ) -> Calendar:
         windows = self._policy.windows_of(words)
         names = tuple(window.label for window in windows)
-        key = (windows, times, domain)
+        key = (windows, times, apart)
         if key not in self._known:
             spans = self._policy.open_spans_of(words, self._span)
-            self._known[key] = Calendar(names, *times, spans, domain)
+            self._known[key] = Calendar(names, *times, spans, *apart)
         return self._known[key]
 
 

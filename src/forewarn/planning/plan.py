@@ -39,6 +39,25 @@ class HandBack:
 
 
 @value
+class HostOrder:
+    """The order that an owner wants for its hosts: those of its test group first. Source: T-8."""
+
+    #: Hosts of the test group whose work is not announced.
+    first: tuple[str, ...]
+    #: Other hosts of the owner.
+    after: tuple[str, ...]
+    #: Time between the end of the work on the first hosts and the start on the others, in seconds.
+    observation_s: int
+    #: End, past or expected, of the work on hosts of the test group that is announced, or 0.
+    ended_ms: int = 0
+
+    @property
+    def until_ms(self) -> int:
+        """The earliest start on the other hosts if no host of the test group is left."""
+        return self.ended_ms + self.observation_s * 1000 if self.ended_ms else 0
+
+
+@value
 class Asked:
     """The request of a maintenance: its hosts, the duration of each, and the conditions."""
 
@@ -64,6 +83,8 @@ class Asked:
     exemption: Exemption = NONE
     #: Key of the label whose values never share a wave; empty: none. Source: T-12.
     failure_domain: str = ""
+    #: The order of owners' hosts; no two contradict each other. Source: T-8.
+    orders: tuple[HostOrder, ...] = ()
     #: The same seed gives the same plan.
     seed: int = 0
     #: Effort for fewer waves: hosts placed or exchanged after the first solution.

@@ -14,6 +14,7 @@ from forewarn.planning.policy import Scope, Subject
 from forewarn.rules.blockers import Blocker, code_of
 from forewarn.rules.hand_back import HAND_BACK
 from forewarn.rules.other_waits import EARLIEST_START
+from forewarn.rules.test_first import TEST, TEST_FIRST
 from forewarn.values import value
 
 
@@ -41,7 +42,7 @@ class PlanBody:
 
 #: Codes that the release before cannot read, as that release knows them; an earliest start of a
 #: maintenance has no subject. Source: H-8.
-_FIRST_CODES = {HAND_BACK: EARLIEST_START}
+_FIRST_CODES = {HAND_BACK: EARLIEST_START, TEST_FIRST: EARLIEST_START}
 
 #: Placeholder before a first plan.
 NO_PLAN = PlanBody((), {}, (), WaveBound(0, ""), {})
@@ -107,5 +108,5 @@ def _blocker_list(blocker: Blocker) -> list[object]:
 def _blocker(word: str, subject: str, since_ms: int, clears_ms: int) -> Blocker:
     code = code_of(word)
     if code is EARLIEST_START and subject:
-        code = HAND_BACK
+        code = TEST_FIRST if subject == TEST else HAND_BACK
     return Blocker(code, subject, since_ms, clears_ms)

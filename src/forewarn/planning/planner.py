@@ -201,6 +201,7 @@ class _Planning:
         A plan that has begun needs no canary wave.
         """
         state, asked, number = self._terms.state, self._terms.asked, self._index.number
+        hosts = [each for each in hosts if not each[0].after]  # an owner's test comes first
         able = {host for _, of_calendar in hosts for host in of_calendar}
         if state.done or not able:
             return set()

@@ -58,7 +58,7 @@ class WaveSite(Site):
     __slots__ = (
         *("_batch", "_disturbed", "_index", "earliest_ms", "hand_back", "hand_back_ms"),
         *("last_wave", "last_wave_ends_ms"),
-        *("now_ms", "paused_until_ms", "postponed_by", "postponed_until_ms"),
+        *("now_ms", "paused_until_ms", "postponed_by", "postponed_until_ms", "_tested"),
     )
 
     def __init__(
@@ -68,6 +68,7 @@ class WaveSite(Site):
         terms: PlanningTerms,
         *,
         disturbed: dict[str, OwnerDisturbance],
+        tested: list[int],
         last_wave: int,
         ends_ms: int,
     ) -> None:
@@ -78,10 +79,12 @@ class WaveSite(Site):
             index: the fleet.
             terms: the inputs of the plan.
             disturbed: owner -> last disturbance, past or planned.
+            tested: for each order of an owner's hosts, when its test is over and observed.
             last_wave: number of the last wave before the batch; 0: none.
             ends_ms: end of that wave, if it belongs to this plan; 0: it does not.
         """
         self._batch, self._index, self._disturbed = batch, index, disturbed
+        self._tested = tested
         self.now_ms = terms.now_ms
         self.last_wave = f"wave {last_wave}" if last_wave else "the host that has failed"
         self.last_wave_ends_ms = ends_ms
@@ -91,6 +94,10 @@ class WaveSite(Site):
         self.postponed_by = batch.calendar.postponed_by
         self.hand_back_ms = batch.calendar.hand_back_ms
         self.hand_back = batch.calendar.hand_back
+
+    def tests(self) -> Iterable[int]:
+        """Return when the tests that the batch comes after are over and observed."""
+        return [self._tested[number] for number in self._batch.calendar.after]
 
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners of the batch's VMs who were disturbed, or will be."""

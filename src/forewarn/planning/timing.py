@@ -22,6 +22,7 @@ from forewarn.rules.blockers import Blocker, Code
 from forewarn.rules.budget import BUDGET
 from forewarn.rules.other_waits import DEADLINE
 from forewarn.rules.site import OwnerDisturbance, Phase
+from forewarn.rules.test_first import TEST, TEST_FIRST
 from forewarn.rules.window import WINDOW
 
 
@@ -38,6 +39,9 @@ class Timetable:
             for owner, ends_ms in terms.state.owners_disturbed
         }
         self._is_spaced = depends_on_waves(terms.policy)
+        #: Order -> hosts that have no wave yet and come first, and when their test is observed.
+        self._untested = [set(order.first) for order in terms.asked.orders]
+        self._tested = [order.until_ms for order in terms.asked.orders]
         self._last, self._ends_ms = _last_touched(terms), 0
         #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
@@ -57,19 +61,32 @@ class Timetable:
         """
         left = batches = sorted(batches, key=lambda batch: not batch.canary)
         one_calendar = len({id(batch.calendar) for batch in left}) < 2
-        ordered = dependent or (one_calendar and not self._is_spaced)
+        ordered = dependent or (one_calendar and not (self._is_spaced or self._untested))
         while left:
             next_up = left[0]
             if not ordered and not next_up.canary:
-                left = [each for batch in left if (each := self._in_time(batch)).hosts]
-                if not left:
+                waiting = [batch for batch in left if not self._is_tested(batch)]
+                ready = [batch for batch in left if self._is_tested(batch)]
+                ready = [each for batch in ready if (each := self._in_time(batch)).hosts]
+                if not ready:
+                    self._add_untested(waiting)
                     break
-                next_up = min(self._unlike(left), key=self._start_key)
+                next_up = min(self._unlike(ready), key=self._start_key)
+                left = [*ready, *waiting]
             left = [batch for batch in left if batch is not next_up]
             if self.late and (dependent or (batches[0].canary and not self.waves)):
                 self._add_late(next_up, self.late[0][1])
             else:
                 self._add(next_up)
+
+    def _is_tested(self, batch: Batch) -> bool:
+        """Whether all hosts that come before those of a batch have a wave."""
+        return not any(self._untested[number] for number in batch.calendar.after)
+
+    def _add_untested(self, batches: list[Batch]) -> None:
+        """Block the hosts whose test cannot be planned now."""
+        for batch in batches:
+            self._add_late(batch, Blocker(TEST_FIRST, TEST, self._terms.now_ms))
 
     def _unlike(self, batches: list[Batch]) -> list[Batch]:
         """Return the first batch of each set of batches with equal conditions."""
@@ -109,6 +126,10 @@ class Timetable:
         self.waves.append(wave)
         self.entries += [self._entry(batch, host, wave) for host in batch.hosts]
         self._ends_ms = end_ms
+        for number in batch.calendar.first:
+            self._untested[number].difference_update(names)
+            observed_ms = end_ms + self._terms.asked.orders[number].observation_s * 1000
+            self._tested[number] = max(self._tested[number], observed_ms)
         if self._is_spaced:
             self._disturb(batch.owners_of(self._index), end_ms)
 
@@ -187,6 +208,7 @@ class Timetable:
             self._index,
             self._terms,
             disturbed=self._disturbed,
+            tested=self._tested,
             last_wave=self._last,
             ends_ms=self._ends_ms,
         )

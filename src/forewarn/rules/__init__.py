@@ -24,6 +24,7 @@ from forewarn.rules import (
     pause,
     postponement,
     previous_wave,
+    test_first,
     window,
 )
 from forewarn.rules.blockers import Blocker
@@ -35,6 +36,7 @@ from forewarn.rules.owner_rest import OwnerRestMembers
 from forewarn.rules.pause import PauseMembers
 from forewarn.rules.postponement import PostponementMembers
 from forewarn.rules.site import Earliest, Site
+from forewarn.rules.test_first import TestFirstMembers
 from forewarn.rules.window import WindowMembers
 from forewarn.values import value
 
@@ -42,6 +44,7 @@ from forewarn.values import value
 @value
 class MaintenancePolicy(
     OtherMembers,
+    TestFirstMembers,
     HandBackMembers,
     PostponementMembers,
     NoticeMembers,
@@ -74,6 +77,7 @@ RULES = (
     other_waits,
     postponement,
     hand_back,
+    test_first,
     pause,
     owner_rest,
     host_busy,
@@ -94,6 +98,7 @@ ANNOUNCING: tuple[_Blockers, ...] = (
     notice.blockers,
     postponement.blockers,
     hand_back.blockers,
+    test_first.blockers,
     owner_rest.blockers,
 )
 #: Blockers before announced work of a maintenance starts.
@@ -111,6 +116,7 @@ PLANNED: tuple[_Earliest, ...] = (
     notice.earliest,
     previous_wave.earliest,
     *REQUESTED,
+    test_first.earliest,
     owner_rest.earliest,
 )
 

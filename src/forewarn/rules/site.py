@@ -103,6 +103,10 @@ class Site:
         """Return the work that disturbs groups of the site in other fault domains."""
         return ()
 
+    def tests(self) -> Iterable[int]:
+        """Return when each test that the site waits for is over and observed; 0: unknown."""
+        return ()
+
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners of VMs at the site that are or were disturbed, by name."""
         return ()

@@ -3,7 +3,7 @@
 import { button, rowButton } from "./actions.js";
 import { get, getList, getText, may } from "./api.js";
 import { choose } from "./choices.js";
-import { askLater, deferralOf } from "./deferrals.js";
+import { askLater, deferralOf, orderOf } from "./deferrals.js";
 import { buttonGroup, fill, h, head, note, press, section, soft, table } from "./dom.js";
 import { reportButton } from "./faults.js";
 import { chip, link, moment, naturally, plural, span, ticking, words } from "./format.js";
@@ -113,6 +113,7 @@ function declaration(each) {
       ".",
       missing(resources),
     ),
+    orderOf(each),
     table(
       `Resources of ${each.id}`,
       ["Host", ...(all ? ["Owner"] : []), "VMs", "State", "If you do nothing", "Action"],
@@ -192,6 +193,8 @@ function happens(each, one) {
       ];
     case "released":
       return ["Handed back: the work may start at any time.", by];
+    case "held":
+      return ["Held after the test: no choice counts until the hand-back deadline. ", planned, by];
     case "due":
       return ["The deadline has passed. ", planned, by];
     default:

@@ -1,11 +1,11 @@
 // Requests of owners for a later hand-back deadline, and their answers by operators.
 
 import { dialog, rowButton } from "./actions.js";
-import { call, may, part } from "./api.js";
+import { call, may, now, part } from "./api.js";
 import { sayStart } from "./choices.js";
 import { quoted } from "./commands.js";
 import { buttonGroup, h, labelled, note, press, soft } from "./dom.js";
-import { moment, written } from "./format.js";
+import { moment, span, written } from "./format.js";
 import { timeHint, timePicker } from "./times.js";
 
 const DAY_MS = 86_400_000;
@@ -78,6 +78,34 @@ const SAID = {
   granted: "the later deadline is granted.",
   refused: "the later deadline is refused:",
 };
+
+/** Says which hosts of an owner come first, and lets owners change that. */
+export function orderOf(each) {
+  const orders = each.first_groups;
+  const owners = new Set(each.resources.map((one) => one.owner));
+  const owner = owners.size === 1 ? [...owners][0] : undefined;
+  const given = owner === undefined ? {} : { owner };
+  const options = { name: each.id, object: each.id, given };
+  return h(
+    "div",
+    {},
+    orders.map((order) =>
+      soft(
+        `Test first: group ${order.group}${owners.size > 1 && order.owner ? ` of ${order.owner}` : ""} on ${order.first.join(", ") || "no host"}, then ${span(order.observation_s * 1000)} of observation. `,
+        order.held ? `The other hosts are held: ${order.held}. ` : "",
+        order.problem ? `This does not count: ${order.problem}.` : "",
+      ),
+    ),
+    Date.parse(each.hand_back_deadline) < now() || each.severity === "emergency"
+      ? ""
+      : buttonGroup(
+          `Order of hosts of ${each.id}`,
+          rowButton("name_first_group", "Test first", options),
+          orders.some((order) => !order.held) ? rowButton("hold_hosts", "Hold", options) : "",
+          orders.some((order) => order.held) ? rowButton("resume_hosts", "Resume", options) : "",
+        ),
+  );
+}
 
 /** Says what became of a request for a later deadline; operators answer it. */
 export function deferralOf(each, one) {

@@ -1,4 +1,4 @@
-"""T-1 to T-7 a second time: declared work, the choices and deferrals of its owners, its windows.
+"""T-1 to T-8 a second time: declared work, the choices and deferrals of its owners, its windows.
 
 Times are the service's: a hand-back deadline is a time of day. No rule of the core or the planner
 is called in here. Nothing is changed.
@@ -18,6 +18,7 @@ from forewarn.planning.plan import HandBack
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.values import value
 from tests.simulator.checkers.contract import OWED_S
+from tests.simulator.checkers.host_order_checker import tests_of, untested
 from tests.simulator.world.crash_points import Violation
 
 S = OperationState
@@ -225,6 +226,7 @@ class DeclarationChecker:
         waiting = [*self._waiting(maintenance, operation.host, topology, changes)]
         latest_ms = max((each.deadline_ms for each in waiting), default=0)
         earliest_ms = max(now_ms, operation.earliest_start_ms or 0)
+        self._check_tested(maintenance, operation.host, topology, changes, start_ms=earliest_ms)
         if earliest_ms >= latest_ms:
             return
         start_ms = agreed_ms(waiting)
@@ -235,6 +237,27 @@ class DeclarationChecker:
         if operation.not_before_ms != start_ms:
             text = f"{operation.id} is announced for {operation.not_before_ms}"
             raise Violation("T-2", f"{text}, and its owners chose {start_ms}")
+
+    def _check_tested(
+        self,
+        maintenance: Maintenance,
+        host: str,
+        topology: Topology,
+        changes: Changes,
+        *,
+        start_ms: int,
+    ) -> None:
+        """T-8: an owner's other hosts are announced once its test is over and observed."""
+        if is_emergency(maintenance) or maintenance.move_s:
+            return
+        tests = tests_of(maintenance, topology)
+        self._premises["T-8: a host follows a test"] += any(host in each.after for each in tests)
+        targets = {**self._state.targets, **changes.targets}
+        owner = untested(targets, maintenance, host, topology, start_ms)
+        if owner:
+            raise Violation(
+                "T-8", f"{host} of {maintenance.id} may start at {start_ms} before {owner}"
+            )
 
     def _waiting(
         self,
@@ -250,6 +273,8 @@ class DeclarationChecker:
             topology.groups[topology.vms[vm].group].owner for vm in topology.vms_on(host)
         }:
             choice = choices.get(f"{maintenance.number}/{host}/{owner}")
+            if _holds(maintenance, host, owner, topology):
+                choice = None
             if choice is None or choice.decision is Decision.AT:
                 deadline_ms = self._deadline_ms(maintenance, host, owner, deferrals)
                 yield Waiting(owner, choice.start_ms if choice else None, deadline_ms)
@@ -367,3 +392,10 @@ def is_emergency(maintenance: Maintenance) -> bool:
     """Whether a maintenance is an emergency."""
     declaration = maintenance.declaration
     return declaration is not None and declaration.severity.value == "emergency"
+
+
+def _holds(maintenance: Maintenance, host: str, owner: str, topology: Topology) -> bool:
+    """T-8: whether an owner holds a host that has no VM of its test group."""
+    groups = {topology.vms[name].group for name in topology.vms_on(host)}
+    asked = maintenance.declaration.first_groups if maintenance.declaration else ()
+    return any(each.owner == owner and each.held and each.group not in groups for each in asked)

@@ -27,6 +27,7 @@ from tests.simulator.checkers.contract import (
     obstacle,
     view_owed,
     views_owed,
+    waived,
 )
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
@@ -138,9 +139,10 @@ class InvariantChecker(StateChecker):
             enrolment = self.state.enrolments.get(self.events[event.event_id].group)
             if operation.number not in self.first_shown:
                 promised_ms = (event.not_before_ms or now_ms) - now_ms
-                if enrolment is not None and enrolment.enabled_ms <= (
+                told = enrolment is not None and enrolment.enabled_ms <= (
                     operation.notice.announced_ms or 0
-                ):
+                )
+                if told and "notice" not in waived(operation, self.state.maintenances):
                     promised_ms = max(promised_ms, OWED_S[event.event_type] * 1000)
                 shown_ms = self.queue.now_ms + self.jumped_ms
                 self.first_shown[operation.number] = (shown_ms, promised_ms)

@@ -29,6 +29,7 @@ from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle, waived
 from tests.simulator.checkers.declaration_checker import DeclarationChecker
+from tests.simulator.checkers.host_order_checker import orders_at
 from tests.simulator.checkers.maintenance_rules import (
     binding,
     closed,
@@ -42,7 +43,16 @@ from tests.simulator.world.crash_points import Violation
 
 M = MaintenanceState
 OF_FLEET = frozenset(
-    {"fault-domain", "budget", "owner-rest", "groups", "moves", "arrivals", "capacity"}
+    {
+        "fault-domain",
+        "budget",
+        "owner-rest",
+        "groups",
+        "moves",
+        "arrivals",
+        "capacity",
+        "test-first",
+    }
 )
 """Rules that a plan keeps in the fleet that it was made for."""
 BESIDE_WORK = frozenset({"apart", "durations"})
@@ -336,7 +346,8 @@ class MaintenanceChecker:
         topology, owed_s = state.topology, OWED_S[maintenance.shown_impact.value]
         owed_s = 0 if "notice" in _waived(maintenance) else max(owed_s, self.policy.notice_s)
         hand_backs = self._declarations.hand_backs(maintenance, plan.made_ms)
-        kept = plan_of_record(plan, maintenance, hand_backs)
+        orders = orders_at(state, maintenance, plan.made_ms)
+        kept = plan_of_record(plan, maintenance, hand_backs, orders)
         planned = _entries(
             plan, lambda host: host_s(maintenance, topology.hosts.get(host), plan.body) * 1000
         )

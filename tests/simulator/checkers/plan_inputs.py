@@ -10,7 +10,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.topology import Host
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, HandBack, Plan
+from forewarn.planning.plan import Asked, HandBack, HostOrder, Plan
 from forewarn.planning.plan_text import PlanBody
 
 
@@ -60,7 +60,10 @@ def host_s(maintenance: Maintenance, host: Host | None, plan: PlanBody | None) -
 
 
 def plan_of_record(
-    plan: MaintenancePlan, maintenance: Maintenance, hand_backs: tuple[HandBack, ...]
+    plan: MaintenancePlan,
+    maintenance: Maintenance,
+    hand_backs: tuple[HandBack, ...],
+    orders: tuple[HostOrder, ...],
 ) -> Plan:
     """Return a stored plan as the checker reads it, without entries."""
     asked = Asked(
@@ -76,6 +79,7 @@ def plan_of_record(
         hand_backs=hand_backs,
         exemption=maintenance.exemption,
         failure_domain=maintenance.failure_domain,
+        orders=orders,
     )
     body = plan.body
     return Plan(

@@ -108,6 +108,7 @@ PREMISES = (
     "T-4: an owner asks for a deferral",
     "T-5: a window overruns",
     "T-6: an emergency is declared",
+    "T-8: a host follows a test",
 )
 """Each rule and its premise, as it is counted."""
 

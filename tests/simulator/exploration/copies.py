@@ -20,6 +20,7 @@ def cloned(state: State, *, of_fleet: bool) -> State:
     for name in ("operations", "aborts", "events", "enrolments", "views", "waits", *_MAINTAINED):
         setattr(made, name, dict(getattr(state, name)))
     made._progress = {number: _copied_slots(each) for number, each in state._progress.items()}
+    made.durations = {cause: {**samples} for cause, samples in state.durations.items()}
     made._by_group = {group: dict(ids) for group, ids in state._by_group.items()}
     for name in ("looks", "ends", "polls", "closes", "agreements", "decisions", "usage"):
         setattr(made, name, _copied(getattr(state, name)))

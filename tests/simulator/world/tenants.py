@@ -20,6 +20,8 @@ DECLARED_PERMILLE = 500
 """How many maintenances in a thousand are declared."""
 HAND_BACKS_S = (900, 3600, 4 * 3600, 12 * 3600)
 """Hand-back windows: from the notice of a reboot, in which nothing can be chosen, to half a day."""
+OBSERVATIONS_S = (60, 1800, 3 * 3600)
+"""How long owners observe their test group."""
 DEFERRALS_MS = (10 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS)
 """By how much owners ask to defer."""
 
@@ -59,7 +61,9 @@ def answer(people: Operators, dice: Dice) -> None:
         return
     if dice.chance(350):
         places = dice.some(places, 1)
-    if dice.chance(250):
+    if dice.chance(150):
+        _order(people, maintenance, places[0][1], dice)
+    elif dice.chance(250):
         _defer(people, maintenance, places, dice)
     else:
         _choose(people, maintenance, places, dice)
@@ -107,6 +111,22 @@ def _defer(
     until_ms = maintenance.declaration.deadline_ms + dice.pick(DEFERRALS_MS)
     by = places[0][1] or "operator"
     word = stimuli.AskDeferral(maintenance.number, tuple(places), until_ms, "a sale", by)
+    people.submit(word, by)
+
+
+def _order(people: Operators, maintenance: Maintenance, owner: str, dice: Dice) -> None:
+    """An owner names its test group, or holds its other hosts after it, or no longer."""
+    by, number, topology = owner or "operator", maintenance.number, people.world.topology
+    if dice.chance(200):
+        reason = dice.pick(("errors on the test hosts", ""))
+        people.submit(stimuli.HoldHosts(number, owner, reason, by), by)
+        return
+    there = {
+        topology.vms[name].group for host in maintenance.hosts for name in topology.vms_on(host)
+    }
+    own = sorted(name for name in there if topology.groups[name].owner == owner)
+    group = "" if not own or dice.chance(100) else dice.pick(own)
+    word = stimuli.NameFirstGroup(number, owner, group, dice.pick(OBSERVATIONS_S), by)
     people.submit(word, by)
 
 

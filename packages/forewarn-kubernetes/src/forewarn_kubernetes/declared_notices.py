@@ -31,6 +31,7 @@ STATES = (
     "displaced",
     "open",
     "waiting-for-other-work",
+    "held",
     "due",
     "chosen",
     "released",
@@ -201,6 +202,8 @@ def _host(resource: Mapping[str, Any]) -> Resource:
         "chosen_start": "chosenStart",
     }
     host = {new: resource[old] for old, new in names.items() if resource[old] is not None}
+    if resource["order"] != "any":
+        host["order"] = resource["order"]
     if resource["deferral"]:
         names = {
             "state": "state",

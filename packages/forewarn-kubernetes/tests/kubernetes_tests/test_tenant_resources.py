@@ -226,6 +226,26 @@ def test_notice_lists_the_openings(stage: Stage) -> None:
     assert stage.notice("team-a")["status"]["hosts"][0]["decision"] == "at"
 
 
+def test_openings_follow_the_test_of_the_owner(stage: Stage) -> None:
+    """Until the test hosts have a time, the others have no openings. Source: K-4, T-8."""
+    stage.live.fleet(
+        hosts={"h1": {}, "h2": {}},
+        groups={"web": {"owner": "a"}, "trial": {"owner": "a"}},
+        vms={"w1": {"host": "h1", "group": "web"}, "t2": {"host": "h2", "group": "trial"}},
+    )
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 600}
+    number = stage.live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+    stage.live.post(f"/v1/maintenances/{number}/declare")
+    stage.live.settle()
+    stage.turn()
+    stage.live.post(f"/v1/declarations/{number}/first-group", owner="a", group="trial")
+    stage.live.settle()
+    stage.turn()
+    after, first = stage.notice("team-a")["status"]["hosts"]
+    assert (after["order"], first["order"]) == ("after", "first")
+    assert ("openings" in after, "openings" in first) == (False, True)
+
+
 def test_tenant_asks_for_a_later_deadline_once(stage: Stage) -> None:
     """The answer is in the status and an event; another choice asks nothing again. K-4, T-4."""
     number = declare(stage)

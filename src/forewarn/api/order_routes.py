@@ -1,0 +1,90 @@
+"""Routes by which owners order their hosts of declared work: test first. Source: T-8."""
+
+from __future__ import annotations
+
+from forewarn.access.roles import Permission
+from forewarn.api import request_forms as forms
+from forewarn.api import schemas
+from forewarn.api.declaration_routes import DECLARATION, named_declaration
+from forewarn.api.maintenance_routes import number_of
+from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.core import stimulus as stimuli
+from forewarn.validation.fields import ValidationFailed
+
+#: Observation without a stated one, in seconds.
+OBSERVATION_S = 86_400
+_ANSWER = schemas.object_schema(declaration=DECLARATION.schema())
+
+
+@Route(
+    "POST /v1/declarations/{id}/first-group",
+    Permission.APPROVE,
+    form=forms.FIRST_GROUP,
+    answer=_ANSWER,
+)
+async def name_first_group(call: ApiCall) -> ApiResponse:
+    """Name a test group, whose hosts are worked on before the owner's other hosts.
+
+    The others follow after an observation period. Without a group, no order is wanted any more.
+    """
+    number, form = number_of(call), call.form
+    owner = await _owner(call, number)
+    policy = await call.control.read(lambda view: view.maintenance_policy)
+    observation_s = form.get("observation", min(OBSERVATION_S, policy.observation_max_s))
+    word = stimuli.NameFirstGroup(
+        number, owner, form.get("group", ""), observation_s, call.principal.name
+    )
+    await call.control.submit(word, call.actor)
+    return await _answered(call, number)
+
+
+@Route(
+    "POST /v1/declarations/{id}/hold",
+    Permission.APPROVE,
+    form=forms.HOLD_HOSTS,
+    answer=_ANSWER,
+)
+async def hold_hosts(call: ApiCall) -> ApiResponse:
+    """Hold an owner's hosts after its test: until their hand-back deadline no choice counts."""
+    return await _hold(call, call.form["reason"])
+
+
+@Route(
+    "POST /v1/declarations/{id}/resume",
+    Permission.APPROVE,
+    form=forms.RESUME_HOSTS,
+    answer=_ANSWER,
+)
+async def resume_hosts(call: ApiCall) -> ApiResponse:
+    """No longer hold an owner's hosts after its test: its choices count again."""
+    return await _hold(call, "")
+
+
+async def _hold(call: ApiCall, reason: str) -> ApiResponse:
+    number = number_of(call)
+    word = stimuli.HoldHosts(number, await _owner(call, number), reason, call.principal.name)
+    await call.control.submit(word, call.actor)
+    return await _answered(call, number)
+
+
+async def _answered(call: ApiCall, number: int) -> ApiResponse:
+    named = await named_declaration(call, number)
+    return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
+
+
+async def _owner(call: ApiCall, number: int) -> str:
+    """Return the owner whose hosts are ordered: the named one, or the only one.
+
+    Raises:
+        Unknown: no such declaration concerns the caller.
+        ValidationFailed: the owner must be named, or has no VM on the declared hosts.
+    """
+    named = await named_declaration(call, number)
+    owners = {each.owner for each in named.resources}
+    owner = call.form.get("owner")
+    if owner is None and len(owners) == 1:
+        return owners.pop()
+    if owner not in owners:
+        problem = "must be an owner of VMs on the declared hosts"
+        raise ValidationFailed(where="the body.owner", problem=problem)
+    return str(owner)

@@ -1,0 +1,117 @@
+"""The order of hosts that owners of declared work ask for: their test group first. Source: T-8.
+
+Orders that contradict each other do not count: the declaration's order remains.
+"""
+
+from __future__ import annotations
+
+from forewarn.core.durations import span_s
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.maintenance import FirstGroup, Maintenance, target_key
+from forewarn.core.state import State
+from forewarn.planning.plan import HostOrder
+from forewarn.values import value
+
+
+@value
+class OwnerOrder:
+    """The hosts of an owner of declared work, with its test group."""
+
+    asked: FirstGroup
+    #: Hosts with VMs of the test group, and the owner's other hosts.
+    first: tuple[str, ...]
+    after: tuple[str, ...]
+    #: Why the order does not count; empty: it does.
+    problem: str = ""
+
+
+def owner_orders(state: State, maintenance: Maintenance) -> tuple[OwnerOrder, ...]:
+    """Return the orders that owners asked for; O(VMs on the declared hosts), 0 without orders."""
+    asked = maintenance.declaration.first_groups if maintenance.declaration else ()
+    if not asked:
+        return ()
+    group_of = {each.owner: each.group for each in asked}
+    first: dict[str, list[str]] = {owner: [] for owner in group_of}
+    after: dict[str, list[str]] = {owner: [] for owner in group_of}
+    topology = state.topology
+    for host in maintenance.hosts:
+        groups = {topology.vms[name].group for name in topology.vms_on(host)}
+        for owner in {topology.groups[each].owner for each in groups} & group_of.keys():
+            (first if group_of[owner] in groups else after)[owner].append(host)
+    contradicting = _contradicting(first, after)
+    canaries = set(maintenance.canary_hosts)
+    orders = []
+    for each in asked:
+        problem = ""
+        if each.owner in contradicting:
+            problem = "other owners of its hosts asked for the contrary"
+        elif canaries.intersection(after[each.owner]):
+            problem = "the maintenance names another host for its first wave"
+        orders.append(OwnerOrder(each, tuple(first[each.owner]), tuple(after[each.owner]), problem))
+    return tuple(orders)
+
+
+def _contradicting(first: dict[str, list[str]], after: dict[str, list[str]]) -> set[str]:
+    """Return the owners whose orders form a circle.
+
+    The test of an owner comes before that of another if the other tests on one of its other hosts.
+    """
+    testing: dict[str, list[str]] = {}
+    for owner, hosts in first.items():
+        for host in hosts:
+            testing.setdefault(host, []).append(owner)
+    later = {
+        owner: {other for host in hosts for other in testing.get(host, ())}
+        for owner, hosts in after.items()
+    }
+    return {owner for owner in later if owner in _reached(owner, later)}
+
+
+def _reached(owner: str, later: dict[str, set[str]]) -> set[str]:
+    """Return the owners whose tests come after that of an owner."""
+    reached: set[str] = set()
+    left = [owner]
+    while left:
+        new = later[left.pop()] - reached
+        reached |= new
+        left.extend(new)
+    return reached
+
+
+def orders_of(state: State, maintenance: Maintenance) -> tuple[HostOrder, ...]:
+    """Return the orders that count, for the planner and the rules; as `owner_orders`."""
+    orders = []
+    for each in owner_orders(state, maintenance):
+        if each.problem or not each.first:
+            continue
+        targets = state.progress(maintenance.number).targets
+        ends_ms = [_ends_ms(state, maintenance, host) for host in each.first if host in targets]
+        orders.append(
+            HostOrder(
+                tuple([host for host in each.first if host not in targets]),
+                each.after,
+                each.asked.observation_s,
+                max(ends_ms, default=0),
+            )
+        )
+    return tuple(orders)
+
+
+def tests_before(orders: tuple[HostOrder, ...], host: str) -> tuple[int, ...]:
+    """Return when the tests that a host comes after are over and observed; 0: unknown.
+
+    In ms since the epoch UTC.
+    """
+    waits = [each for each in orders if host in each.after]
+    return tuple([0 if each.first else each.until_ms for each in waits])
+
+
+def _ends_ms(state: State, maintenance: Maintenance, host: str) -> int:
+    """Return the end of the work on a touched host, past or expected, ms since the epoch UTC."""
+    target = state.targets[target_key(maintenance.number, host)]
+    operation = state.operations.get(target.operation)
+    if target.ended_ms is not None or operation is None:
+        return target.ended_ms or 0
+    notice_ends_ms = operation.notice.not_before_ms or operation.created_ms
+    from_ms = operation.execution.started_ms or notice_ends_ms
+    return from_ms + span_s(state, maintenance, operation) * SECOND_MS

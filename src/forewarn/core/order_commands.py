@@ -1,0 +1,120 @@
+"""Owners name a test group for declared work, and hold their other hosts. Source: T-8."""
+
+from __future__ import annotations
+
+from forewarn.core import stimulus as stimuli
+from forewarn.core.draft import Draft
+from forewarn.core.hand_back import deadline_of
+from forewarn.core.host_admission import known_maintenance, plan_remaining_again
+from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
+from forewarn.core.refusals import OrderRefused
+from forewarn.core.transitions import with_reason
+from forewarn.values import replace
+
+
+def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, ...]:
+    """Record the test group of an owner, and plan by it. Source: T-8.
+
+    Raises:
+        OrderRefused: the maintenance, the policy or the group does not allow it.
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = known_maintenance(draft, word.maintenance)
+    declaration = _declaration_of(draft, maintenance, word.owner)
+    before = _asked_by(declaration, word.owner)
+    problem = _problem(draft, maintenance, word) if word.group else ""
+    if not (word.group or before):
+        problem = "no test group is named"
+    if problem:
+        raise OrderRefused(maintenance=maintenance.id, problem=problem)
+    if not word.group:
+        text = f"{word.by} wants no test first in {maintenance.id}"
+        return _record(draft, maintenance, word.owner, None, text=text)
+    held = before.held if before else ""
+    asked = FirstGroup(word.owner, word.group, word.observation_s, held)
+    text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
+    text = f"{text}, and observes it for {word.observation_s} s"
+    return _record(draft, maintenance, word.owner, asked, text=text)
+
+
+def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
+    """Hold an owner's hosts after its test until their hand-back deadline, or no longer. T-8.
+
+    Choices for these hosts do not count meanwhile.
+
+    Raises:
+        OrderRefused: the owner has named no test group, or the hand-back deadline has passed.
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = known_maintenance(draft, word.maintenance)
+    before = _asked_by(_declaration_of(draft, maintenance, word.owner), word.owner)
+    if before is None:
+        problem = "name a test group first"
+        raise OrderRefused(maintenance=maintenance.id, problem=problem)
+    does = "holds" if word.reason else "no longer holds"
+    text = f"{word.by} {does} the hosts after the test in {maintenance.id}"
+    asked = replace(before, held=word.reason)
+    return _record(draft, maintenance, word.owner, asked, text=with_reason(text, word.reason))
+
+
+def _declaration_of(draft: Draft, maintenance: Maintenance, owner: str) -> Declaration:
+    """Return the declaration of work whose order an owner can change; raises `OrderRefused`."""
+    declaration = maintenance.declaration
+    problem = ""
+    if declaration is None:
+        problem = "it is not declared"
+    elif maintenance.exemption.emergency:
+        problem = "it is an emergency"
+    elif maintenance.move_s:
+        problem = "VMs leave their hosts before the work"
+    elif draft.now_ms >= _last_deadline_ms(draft, maintenance, owner):
+        problem = "the hand-back deadline has passed"
+    if declaration is None or problem:
+        raise OrderRefused(maintenance=maintenance.id, problem=problem)
+    return declaration
+
+
+def _last_deadline_ms(draft: Draft, maintenance: Maintenance, owner: str) -> int:
+    """Return the latest hand-back deadline of an owner, ms since the epoch UTC; O(the hosts)."""
+    hosts = maintenance.hosts
+    deadlines = (deadline_of(draft.state, maintenance, each, owner=owner) for each in hosts)
+    return max(deadlines, default=0)
+
+
+def _asked_by(declaration: Declaration, owner: str) -> FirstGroup | None:
+    return next((each for each in declaration.first_groups if each.owner == owner), None)
+
+
+def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGroup) -> str:
+    """Return why a group cannot be the test group; empty if it can."""
+    topology, longest_s = draft.topology, draft.maintenance_policy.observation_max_s
+    group = topology.groups.get(word.group)
+    if group is None or group.owner != word.owner:
+        return f"group {word.group} is not a group of the owner"
+    if not any(
+        topology.vms[name].host in maintenance.hosts for name in topology.vms_in(group.name)
+    ):
+        return f"group {word.group} has no VM on its hosts"
+    if not longest_s:
+        return "the policy allows no test groups"
+    if not 1 <= word.observation_s <= longest_s:
+        return f"the policy allows an observation of 1 to {longest_s} s"
+    return ""
+
+
+def _record(
+    draft: Draft, maintenance: Maintenance, owner: str, asked: FirstGroup | None, *, text: str
+) -> tuple[int, ...]:
+    """Replace what an owner asked for, and plan again; the entry is about the test group."""
+    declaration = maintenance.declaration
+    assert declaration is not None
+    named = asked or _asked_by(declaration, owner)
+    group = draft.topology.groups.get(named.group) if named else None
+    others = [each for each in declaration.first_groups if each.owner != owner]
+    every = sorted([*others, *([asked] if asked else [])], key=lambda each: each.owner)
+    answers = declaration.answers + 1
+    declaration = replace(declaration, answers=answers, first_groups=tuple(every))
+    ordered = replace(maintenance, declaration=declaration)
+    draft.put("declaration.ordered", text, ordered, about=group)
+    plan_remaining_again(draft, ordered, f"{ordered.id} is planned again: an order was asked for")
+    return (maintenance.number,)

@@ -1,0 +1,238 @@
+"""Test first: hosts of an owner's test group come before its other hosts. Source: T-8."""
+
+import pytest
+
+from forewarn.core import stimulus as words
+from forewarn.core.declarations import DeclaredMaintenance, HostPlace, ResourceState, declared
+from forewarn.core.draft import Draft
+from forewarn.core.host_orders import owner_orders
+from forewarn.core.impact import Cause
+from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.openings import Openings
+from forewarn.core.owner_choices import Decision
+from forewarn.core.policy import NoticePolicy
+from forewarn.core.refusals import ChoiceRefused, OrderRefused
+from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, Tick
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.hand_back import HAND_BACK, Severity
+from forewarn.rules.test_first import TEST_FIRST
+from tests.core.maintenance import MaintenanceRig
+from tests.core.rig import DAY_MS, MINUTE_MS
+
+HOUR_MS = 60 * MINUTE_MS
+DAY_S = 86_400
+
+
+def shared(**more: object) -> MaintenanceRig:
+    """Four hosts: shop tests on h2 and has others on h0 and h1; bank is on h1 and tests on h3."""
+    rig = MaintenanceRig(policy=NoticePolicy(maintenance=MaintenancePolicy(**more)))  # type: ignore[arg-type]
+    hosts = tuple(Host(f"h{n}", n % 2, n) for n in range(4))
+    groups = (
+        *(Group(name, owner="shop") for name in ("web", "trial")),
+        *(Group(name, owner="bank") for name in ("db", "proof")),
+    )
+    vms: tuple[Vm, ...] = (Vm("w0", "h0", "web"), Vm("w1", "h1", "web"), Vm("t2", "h2", "trial"))
+    vms = (*vms, Vm("d1", "h1", "db"), Vm("p3", "h3", "proof"))
+    enabled = [Enable(each.name) for each in groups]
+    rig.tell(ChangeTopology(hosts=hosts, groups=groups, vms=vms), *enabled)
+    return rig
+
+
+def declare(rig: MaintenanceRig, **more: object) -> int:
+    """Declare routine work on every host; return its number."""
+    number = rig.create("h0", "h1", "h2", "h3", **more)  # type: ignore[arg-type]
+    rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+    return number
+
+
+def name(rig: MaintenanceRig, number: int, group: str = "trial", owner: str = "shop") -> None:
+    """Name a test group, observed for a day."""
+    rig.tell(words.NameFirstGroup(number, owner, group, DAY_S, owner))
+
+
+def choose(rig: MaintenanceRig, number: int, *choices: HostChoice) -> None:
+    """Choose as an owner does."""
+    rig.tell(words.ChooseStarts(number, choices, "owner"))
+
+
+def at(host: str, start_ms: int) -> HostChoice:
+    """A start that shop chooses for its VMs on a host."""
+    return HostChoice(host, "shop", Decision.AT, start_ms)
+
+
+def starts(rig: MaintenanceRig, number: int) -> dict[str, int]:
+    """Return the planned start of each host."""
+    plan = rig.state.plans[rig.state.maintenances[number].plan]
+    return {host: wave.latest_start_ms for wave in plan.waves for host in wave.hosts}
+
+
+def seen(rig: MaintenanceRig, number: int) -> DeclaredMaintenance:
+    """Return a declared maintenance as an operator sees it."""
+    [found] = declared(rig.state, rig.state.topology, rig.now_ms, only=number)
+    return found
+
+
+def test_other_hosts_follow_the_test_after_its_observation() -> None:
+    """From the deadline on, the test hosts come first, and a day passes. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    planned = starts(rig, number)
+    assert min(planned["h0"], planned["h1"]) >= planned["h2"] + 600_000 + DAY_MS
+    assert rig.waits(number, "h0").code is HAND_BACK
+    deadline_ms = rig.now_ms + 14 * DAY_MS
+    waves = rig.run()
+    order = [host for wave in waves for host in sorted(wave)]
+    assert order.index("h2") < min(order.index("h0"), order.index("h1"))
+    assert rig.now_ms >= deadline_ms + DAY_MS
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    rig.check_replay()
+
+
+def test_hosts_after_the_test_say_what_they_wait_for() -> None:
+    """Once the deadline has passed, an owner's other hosts wait for its test. Source: F-4, T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    rig.now_ms += 14 * DAY_MS
+    rig.tell(Tick())
+    waits = rig.waits(number, "h0")
+    assert (waits.code, waits.sentence("h0")) == (
+        TEST_FIRST,
+        "host h0 waits for the test of an owner on other hosts",
+    )
+
+
+def test_choices_respect_the_test_of_their_owner() -> None:
+    """A start before the test is observed is refused, and no opening offers it. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    first_ms = rig.now_ms + DAY_MS
+    with pytest.raises(ChoiceRefused, match="hosts of the test group first"):
+        choose(rig, number, at("h0", first_ms + 3 * DAY_MS))
+    choose(rig, number, at("h2", first_ms))
+    with pytest.raises(ChoiceRefused, match="would not be observed"):
+        choose(rig, number, at("h0", first_ms + HOUR_MS))
+    openings = Openings(
+        Draft(rig.state, rig.now_ms, rig.terms()), rig.state.maintenances[number]
+    ).of("h0")
+    assert openings[0].start_ms == first_ms + 600_000 + DAY_MS
+    choose(rig, number, at("h0", openings[0].start_ms))
+    assert starts(rig, number)["h0"] == openings[0].start_ms
+
+
+def test_held_hosts_wait_for_their_deadline_whatever_was_chosen() -> None:
+    """Choices for hosts after the test do not count while they are held. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    start_ms = rig.now_ms + DAY_MS
+    choose(rig, number, at("h2", start_ms), at("h0", start_ms + 3 * DAY_MS))
+    rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
+    deadline_ms = seen(rig, number).declaration.deadline_ms
+    planned = starts(rig, number)
+    assert (planned["h2"], planned["h0"] >= deadline_ms) == (start_ms, True)
+    states = {each.host: each.state for each in seen(rig, number).resources if each.owner == "shop"}
+    held, chosen = ResourceState.HELD, ResourceState.CHOSEN
+    assert states == {"h0": held, "h1": held, "h2": chosen}
+    rig.tell(words.HoldHosts(number, "shop", "", "shop"))
+    assert starts(rig, number)["h0"] == start_ms + 3 * DAY_MS
+
+
+def test_orders_that_contradict_each_other_do_not_count() -> None:
+    """The declaration's order remains, and each owner reads the reason. Source: T-8."""
+    rig = shared()
+    rig.tell(ChangeTopology(vms=(Vm("d2", "h2", "db"), Vm("w3", "h3", "web"))))
+    number = declare(rig)
+    name(rig, number)
+    assert seen(rig, number).orders[0].problem == ""
+    name(rig, number, "proof", "bank")
+    orders = owner_orders(rig.state, rig.state.maintenances[number])
+    assert {each.problem for each in orders} == {"other owners of its hosts asked for the contrary"}
+    assert {each.order for each in seen(rig, number).resources} == {HostPlace.ANY}
+    assert len(starts(rig, number)) == 4
+    rig.tell(words.NameFirstGroup(number, "bank", "", 1, "bank"))
+    places = {(each.host, each.owner): each.order for each in seen(rig, number).resources}
+    assert places["h2", "shop"] is HostPlace.FIRST
+    assert places["h0", "shop"] is HostPlace.AFTER
+    rig.check_replay()
+
+
+def test_hosts_follow_no_test_that_cannot_be_planned() -> None:
+    """While a test host has failed, the owner's other hosts have no wave. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    name(rig, number)
+    plan = rig.state.plans[rig.state.maintenances[number].plan]
+    blocked = {host: blocker.code for host, blocker in plan.body.blocked}
+    assert blocked["h0"] is TEST_FIRST
+    assert "h3" in starts(rig, number)
+
+
+@pytest.mark.parametrize(
+    ("group", "observation_s", "problem"),
+    [
+        ("db", DAY_S, "not a group of the owner"),
+        ("nothing", DAY_S, "not a group of the owner"),
+        ("spare", DAY_S, "no VM on its hosts"),
+        ("trial", 4 * DAY_S, "observation of 1 to 259200 s"),
+        ("", 1, "no test group is named"),
+    ],
+)
+def test_test_group_is_refused_when_it_cannot_be_first(
+    group: str, observation_s: int, problem: str
+) -> None:
+    """It belongs to the owner, lies on the hosts, and is observed as the policy allows. T-8."""
+    rig = shared()
+    rig.tell(ChangeTopology(groups=(Group("spare", owner="shop"),)))
+    number = declare(rig)
+    with pytest.raises(OrderRefused, match=problem):
+        rig.tell(words.NameFirstGroup(number, "shop", group, observation_s, "shop"))
+    assert not rig.state.maintenances[number].declaration.first_groups  # type: ignore[union-attr]
+
+
+def test_order_is_refused_after_the_deadline_and_without_a_test_group() -> None:
+    """The order changes only within the hand-back window. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    with pytest.raises(OrderRefused, match="name a test group first"):
+        rig.tell(words.HoldHosts(number, "shop", "errors", "shop"))
+    rig.now_ms += 14 * DAY_MS
+    with pytest.raises(OrderRefused, match="hand-back deadline has passed"):
+        name(rig, number)
+
+
+def test_first_wave_of_the_operator_comes_before_a_test() -> None:
+    """Canary hosts of a maintenance are not moved behind a test. Source: T-8."""
+    rig = shared()
+    number = declare(rig, canary_hosts=("h0",))
+    name(rig, number)
+    assert "first wave" in seen(rig, number).orders[0].problem
+    assert min(starts(rig, number), key=starts(rig, number).get) == "h0"  # type: ignore[arg-type]
+
+
+def test_hold_ends_when_the_owner_resumes_within_a_deferral() -> None:
+    """A granted deferral moves the time until which the order may change. Source: T-4, T-8."""
+    rig = shared(deferral_limit_s=7 * DAY_S)
+    number = declare(rig)
+    name(rig, number)
+    until_ms = rig.now_ms + 20 * DAY_MS
+    rig.tell(words.AskDeferral(number, (("h0", "shop"),), until_ms, "a sale", "shop"))
+    rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
+    rig.now_ms += 15 * DAY_MS
+    rig.tell(words.HoldHosts(number, "shop", "", "shop"))
+    assert seen(rig, number).orders[0].asked.held == ""
+
+
+def test_entry_about_an_order_names_the_test_group() -> None:
+    """So the owner of the group reads it in its history. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    answers = seen(rig, number).declaration.answers
+    outcome = rig.tell(words.NameFirstGroup(number, "shop", "trial", DAY_S, "shop"))
+    [entry] = [each for each in outcome.changes.entries if each.action == "declaration.ordered"]
+    assert entry.group == "trial"
+    assert seen(rig, number).declaration.answers == answers + 1
