@@ -21,6 +21,17 @@ from tests.cli.conftest import Run
         ("host get h1", "did you mean list or show?"),
         ("host delete h1", "did you mean remove?"),
         ("vm restart web-0", "did you mean reboot?"),
+        ("vm restart --name web-0", "There is no action 'restart'; did you mean reboot?"),
+        ("vm reboot web-0 --no-wait", "a command waits only with --wait"),
+        ("context list -g shop", "names are unique in the whole fleet"),
+        ("host list -n shop", "use --owner or --group"),
+        ("topology apply -f fleet.toml", "name the file without -f"),
+        ("host reboot -f hosts", "use --file"),
+        ("event approve web-0", "did you mean `forewarn operation approve`?"),
+        ("rollout status m-1", "did you mean `forewarn maintenance list`?"),
+        ("api-resources", "did you mean `forewarn help`?"),
+        ("explain host", "`forewarn host --help` describes it"),
+        ("wait op-1 --for condition=ready", "choose one of announced, running"),
         ("maintenance delete m-1", "did you mean cancel?"),
         ("context use-context x", "did you mean use?"),
         ("host list -A", "every list shows the whole fleet"),
@@ -41,7 +52,7 @@ def test_word_of_another_program_is_answered_with_ours(run: Run, typed: str, ans
 def test_each_command_that_is_suggested_exists() -> None:
     """A suggestion that is wrong itself would be worse than none."""
     for command in familiar_words._COMMANDS.values():
-        assert command.split()[1] in NOUNS
+        assert command.split()[1] in {*NOUNS, "help"}
 
 
 def test_selector_and_timeout_take_short_forms(run: Run) -> None:

@@ -84,7 +84,7 @@ class SignInUnavailable(CallerError):
     code = "sign-in-unavailable"
     status = 404
     message = "No issuer for signing in is configured."
-    advice = "Sign in with a token, or set [oidc]."
+    advice = "Use a token (--token-file, FOREWARN_TOKEN), or set [oidc] in the service's settings."
 
 
 class SignInFailed(CallerError):

@@ -36,12 +36,16 @@ from forewarn.exit_codes import OK
 NAMED_MAX = 12
 #: Most nouns suggested after an action without a noun.
 NOUNS_MAX = 3
+#: Width of a help that no terminal wraps, in characters: `grep` finds an option with all its text.
+PIPE_WIDTH = 1000
 #: Minimum similarity between an unknown option and a suggested option.
 OPTION_LIKENESS = 0.8
 #: Options of every command.
 COMMON_OPTIONS = frozenset(
     {"--json", "--output", "--server", "--token-file", "--ca", "--watch", "--help"}
 )
+#: Option -> the noun of its values, if it is another word.
+_THINGS = {"for": "state", "output": "form"}
 _HELP = frozenset({"--help", "-h"})
 #: How every argument is read and shown.
 PARAMETER = Parameter(negative=(), show_default=False, allow_repeating=True)
@@ -88,7 +92,7 @@ def run(words: Sequence[str]) -> int:
             list(words), exit_on_error=False, print_error=False, help_on_error=False
         )
     except CycloptsError as error:
-        raise _invalid(error, app) from error
+        raise _invalid(error) from error
     bound.apply_defaults()
     act = partial(command, *bound.args, **bound.kwargs)
     common = bound.arguments.get("common")
@@ -120,9 +124,29 @@ def _check_complete(app: App, words: Sequence[str]) -> None:
         nouns = [word for word in chain if word not in _HELP]
         lines = "\n".join(f"  {each}" for each in examples_of(" ".join(nouns)))
         apps[len(nouns)].help_epilogue = f"Examples:\n{lines}"
+        if not sys.stdout.isatty():
+            from rich.console import Console  # noqa: PLC0415 - only for a help
+
+            app.console = Console(width=PIPE_WIDTH)
+    actions, program = _actions(apps[-1]), " ".join((NAME, *chain))
+    if actions and left and not left[0].startswith("-"):  # no noun with actions takes names
+        raise CommandLineInvalid(problem=_no_action(left[0], chain, actions), program=program)
     if not left and apps[-1].default_command is None:
-        problem = f"The action is missing{near('', _actions(apps[-1]))}."
-        raise CommandLineInvalid(problem=problem, program=" ".join((NAME, *chain)))
+        problem = f"The action is missing{near('', actions)}."
+        raise CommandLineInvalid(problem=problem, program=program)
+
+
+def _no_action(typed: str, chain: Sequence[str], actions: Sequence[str]) -> str:
+    """Return the sentence about an action that a noun does not have."""
+    familiar = " or ".join(familiar_actions(typed, actions))
+    if familiar:
+        return f"There is no action {typed!r}; did you mean {familiar}?"
+    others = [] if nearest(typed, actions) else nouns_with(typed)
+    if others:
+        named = " or ".join(f"`{NAME} {noun} {typed}`" for noun in others)
+        return f"`{NAME} {' '.join(chain)}` has no action {typed!r}; did you mean {named}?"
+    end = near(typed, actions)
+    return f"There is no action {typed!r}{end}{'' if end.endswith('?') else '.'}"
 
 
 def _actions(app: App) -> list[str]:
@@ -161,29 +185,27 @@ def check(words: Sequence[str]) -> None:
     try:
         app.parse_args(list(words), exit_on_error=False, print_error=False, help_on_error=False)
     except CycloptsError as error:
-        raise _invalid(error, app) from error
+        raise _invalid(error) from error
 
 
-def _invalid(error: CycloptsError, app: App) -> CommandLineInvalid:
+def _invalid(error: CycloptsError) -> CommandLineInvalid:
     chain = tuple(error.command_chain or ())
-    problem = _problem(error, app, chain)
+    problem = _problem(error, chain)
     stop = "" if problem.endswith("?") else "."
     return CommandLineInvalid(
         problem=f"{problem[:1].upper()}{problem[1:]}{stop}", program=" ".join((NAME, *chain))
     )
 
 
-def _problem(error: CycloptsError, app: App, chain: Sequence[str]) -> str:
+def _problem(error: CycloptsError, chain: Sequence[str]) -> str:
     """Return the mistake in a command line, without the full stop."""
     name = _name(error)
     if isinstance(error, UnknownOptionError):
         typed = (error.token.keyword or error.token.value).partition("=")[0]
         options = [each for one in error.argument_collection for each in one.names]
-        end = near(typed, options)
-        instead = familiar_option(typed)
-        if not end and instead:
+        if instead := familiar_option(typed, options):
             return f"there is no option {typed}: {instead}"
-        return f"there is no option {typed}{end or _options(options)}"
+        return f"there is no option {typed}{near(typed, options) or _options(options)}"
     if isinstance(error, ConsumeMultipleError):
         return f"argument {name}: expected fewer values"
     if isinstance(error, MissingArgumentError):
@@ -200,11 +222,6 @@ def _problem(error: CycloptsError, app: App, chain: Sequence[str]) -> str:
         return f"{_place(error)}{error.msg or 'the value is invalid'}"
     if isinstance(error, UnusedCliTokensError | UnknownCommandError):
         typed = (error.unused_tokens or [""])[0]
-        _, apps, _ = app.parse_commands(list(chain))
-        if actions := _actions(apps[-1]):
-            familiar = " or ".join(familiar_actions(typed, actions))
-            end = f"; did you mean {familiar}?" if familiar else near(typed, actions)
-            return f"there is no action {typed!r}{end}"
         return f"unexpected argument {typed!r}"
     return str(error)
 
@@ -227,7 +244,8 @@ def _place(error: CycloptsError) -> str:
 
 
 def _thing(error: CycloptsError) -> str:
-    return _name(error).lstrip("-").lower().replace("-", "_")
+    name = _name(error).lstrip("-").lower().replace("-", "_")
+    return _THINGS.get(name, name)
 
 
 def near(word: str, known: Iterable[str]) -> str:

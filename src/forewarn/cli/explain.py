@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from forewarn.cli.application import noun_app
+from forewarn.cli.nouns import NOUNS
 from forewarn.cli.output import show_record
 from forewarn.cli.parameters import (
     PRINTED,
@@ -29,6 +30,15 @@ class CodeUnknown(CallerError):
     status = 404
     message = "This release has no error or blocker with the code {code_asked}."
     advice = "Copy the code in brackets from an error message, or from `operation why`."
+
+
+class NounExplained(CallerError):
+    """The code is a command; its help describes it."""
+
+    code = "noun-explained"
+    status = 404
+    message = "{noun} is a command, and no code of an error or a blocker."
+    advice = "`forewarn {noun} --help` describes it; /v1/docs of the service lists its members."
 
 
 @explain.default
@@ -63,7 +73,8 @@ def _error(code: str) -> dict[str, object]:
     kind = next((each for each in every_error() if each.code == code), None)
     if kind is None:
         known = [each.value for each in every_code()] + [each.code for each in every_error()]
-        raise CodeUnknown(code_asked=code, near=nearest(code, known))
+        near = nearest(code, known)
+        raise NounExplained(noun=code) if code in NOUNS else CodeUnknown(code_asked=code, near=near)
     return {
         "code": kind.code,
         "status": kind.status,

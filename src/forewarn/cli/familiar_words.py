@@ -21,6 +21,13 @@ _COMMANDS = {
     "uncordon": "forewarn host repair HOST",
     "create": "forewarn maintenance create HOST",
     "delete": "forewarn host remove HOST",
+    "rollout": "forewarn maintenance list",
+    "scale": "forewarn maintenance create HOST",
+    "edit": "forewarn topology apply FILE",
+    "api-resources": "forewarn help",
+    "cluster-info": "forewarn status",
+    "check": "forewarn doctor",
+    "completions": "forewarn completion bash",
 }
 #: First words that a noun may follow, as in `get hosts` -> action.
 _BEFORE_A_NOUN = {
@@ -64,8 +71,6 @@ _ACTIONS = {
 _OPTIONS = {
     "-A": "every list shows the whole fleet",
     "--all-namespaces": "every list shows the whole fleet",
-    "-n": "use --owner or --group, or a name without an option",
-    "--namespace": "use --owner or --group",
     "-f": "name the file without -f; `forewarn watch` follows history",
     "--name": "type the name without --name",
     "--names": "type the names without --names",
@@ -75,10 +80,22 @@ _OPTIONS = {
     "-y": "use --yes",
     "--force": "use --yes",
     "--follow": "use --watch, or `forewarn watch`",
+    "--no-wait": "a command waits only with --wait",
+    "--filename": "name the file without --filename",
+    "--file": "name the file without --file",
+    "--filter": "use --selector, --state or another option of `list`, or -o json and jq",
+    "--all-groups": "every list shows the whole fleet",
+    "--label": "use --selector KEY=VALUE",
+    "--dry-run": "`plan` of a maintenance and `why` show what would happen",
     "--context": "use `forewarn context use NAME`",
     "--verbose": "`forewarn explain CODE` explains an error",
     "-v": "`forewarn --version` shows the version",
 }
+#: Options of other programs that name a file.
+_OF_FILES = frozenset({"-f", "--filename"})
+#: Options of other programs that name a namespace, a resource group or an object.
+_OF_SCOPES = frozenset({"-n", "--namespace", "-g", "--resource-group"})
+_UNIQUE = "names are unique in the whole fleet; type a name without an option"
 
 
 def noun_of(word: str, nouns: Collection[str]) -> str:
@@ -106,6 +123,11 @@ def familiar_actions(word: str, actions: Collection[str]) -> list[str]:
     return [action for action in _ACTIONS.get(word, ()) if action in actions]
 
 
-def familiar_option(option: str) -> str:
+def familiar_option(option: str, options: Collection[str] = ()) -> str:
     """Return what to type instead of an option of another program; empty: not known."""
+    if option in _OF_FILES and "--file" in options:
+        return "use --file"
+    if option in _OF_SCOPES:
+        scopes = " or ".join(each for each in ("--owner", "--group") if each in options)
+        return f"use {scopes}, or a name without an option" if scopes else _UNIQUE
     return _OPTIONS.get(option, "")

@@ -16,6 +16,8 @@ from forewarn.cli.application import noun_app
 from forewarn.cli.group_vms import vms_of_groups
 from forewarn.cli.listing import Chosen, in_order, natural, newest, records
 from forewarn.cli.output import (
+    ZERO_UNKNOWN,
+    Column,
     confirm,
     listed,
     note,
@@ -38,14 +40,15 @@ from forewarn.cli.parameters import (
 from forewarn.cli.work_requests import host, vm
 from forewarn.exit_codes import OK
 
-_COLUMNS = {
+_MEMORY = ("memory mib", lambda each: each["memory_mib"] or None)  # 0: unknown
+_COLUMNS: dict[str, Sequence[Column]] = {
     "host": (
-        *("name", "zone", "fault_domain", "update_domain", "memory_mib"),
+        *("name", "zone", "fault_domain", "update_domain", _MEMORY),
         *("health", "driver", "vms", "work", "labels"),
     ),
     "group": ("name", "kind", "owner", "vms", "enabled", "polled", "clients"),
     "vm": (
-        *("name", "host", "group", "size", "memory_mib", "addresses"),
+        *("name", "host", "group", "size", _MEMORY, "addresses"),
         *("enabled", "polled", "client"),
     ),
 }
@@ -429,7 +432,11 @@ def _show(kind: str, name: str, common: ServerOptions) -> int:
     answer = client_of(common).get(f"/v1/{kind}s/{part(name)}")
     if common.structured:
         return print_structured(common, answer)
-    return print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
+    return print_facts(
+        (name.replace("_", " "), _fact(value))
+        for name, value in answer.items()
+        if value or name not in ZERO_UNKNOWN
+    )
 
 
 def _remove(kind: str, typed: Sequence[str], *, yes: bool, common: ServerOptions) -> int:

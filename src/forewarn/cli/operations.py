@@ -113,9 +113,9 @@ def _show(
     if common.structured:
         return print_structured(common, answer)
     work, now_ms = answer["operation"], client.now_ms
-    _print_state(work, now_ms)
     print_facts(
         (
+            *_state_facts(work, now_ms),
             ("VMs", listed(work["vms"])),
             ("destination", work["destination"]),
             ("maintenance", work["maintenance"]),
@@ -168,7 +168,7 @@ def _why(
         return print_structured(common, answer)
     kind, name = answer["kind"], answer["id"]
     if kind == "operation":
-        _print_state(client.get(f"/v1/operations/{name}")["operation"], client.now_ms)
+        print_facts(_state_facts(client.get(f"/v1/operations/{name}")["operation"], client.now_ms))
     elif not answer["blockers"]:
         print(f"{kind} {name} has no blockers")
     for each in answer["blockers"]:
@@ -203,21 +203,18 @@ def _validation_text(operation: Answer) -> str:
     return gate and f"gate {gate}"
 
 
-def _print_state(operation: Answer, now_ms: int) -> None:
+def _state_facts(operation: Answer, now_ms: int) -> tuple[tuple[str, object], ...]:
     notices = operation["state"] == "announced"  # only announced operations have a NotBefore
-    not_before = when(operation["not_before"], now_ms) if notices else ""
-    print_facts(
-        (
-            ("operation", operation["id"]),
-            ("what", f"{operation['cause']} of {operation['target_kind']} {operation['target']}"),
-            ("impact", operation["impact"]),
-            ("asked by", operation["actor"]),
-            ("state", " and ".join([operation["state"], *_trouble(operation)])),
-            ("not before", not_before),
-            ("started", when(operation["started"], now_ms)),
-            ("ended", when(operation["ended"], now_ms)),
-            ("reason", operation["reason"]),
-        )
+    return (
+        ("operation", operation["id"]),
+        ("what", f"{operation['cause']} of {operation['target_kind']} {operation['target']}"),
+        ("impact", operation["impact"]),
+        ("asked by", operation["actor"]),
+        ("state", " and ".join([operation["state"], *_trouble(operation)])),
+        ("not before", when(operation["not_before"], now_ms) if notices else ""),
+        ("started", when(operation["started"], now_ms)),
+        ("ended", when(operation["ended"], now_ms)),
+        ("reason", operation["reason"]),
     )
 
 

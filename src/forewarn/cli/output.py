@@ -32,6 +32,8 @@ GAP = "  "
 #: Most names listed in a message; the message gives the number of the others.
 NAMED_MAX = 10
 CUT = "…"
+#: Members whose value 0 means that the value is unknown.
+ZERO_UNKNOWN = frozenset({"memory_mib"})
 
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _RED, _YELLOW, _GREEN, _CYAN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[36m"
@@ -246,7 +248,11 @@ def show_record(printed: OutputOptions, answer: Answer, name: str = "") -> int:
     if printed.structured:
         return print_structured(printed, answer)
     record = answer[name] if name else answer
-    return print_facts((name.replace("_", " "), value) for name, value in record.items())
+    return print_facts(
+        (name.replace("_", " "), value)
+        for name, value in record.items()
+        if value or name not in ZERO_UNKNOWN
+    )
 
 
 def show_done(printed: OutputOptions, answer: Answer, sentence: str) -> int:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 from cyclopts import Parameter, Token
 
 from forewarn.cli.defaults import DEFAULT_CONFIG, DEFAULT_SERVER, LIST_MAX
+from forewarn.cli.familiar_words import familiar_option
 from forewarn.validation.durations import read_duration_s
 
 Form: TypeAlias = Literal["table", "wide", "json", "yaml", "csv", "name"]
@@ -140,7 +141,8 @@ def _file_or_dash(_: object, tokens: Sequence[Token]) -> str:
     """Read the name of a file, or `-` for standard input or output."""
     text = tokens[0].value
     if text.startswith("-") and text != "-":
-        raise ValueError(f"there is no option {text}")
+        instead = familiar_option(text)
+        raise ValueError(f"there is no option {text}{instead and ': '}{instead}")
     return text
 
 

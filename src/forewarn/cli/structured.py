@@ -11,6 +11,7 @@ import io
 import json
 from typing import Any
 
+from forewarn.cli.output import ZERO_UNKNOWN
 from forewarn.errors import CallerError
 
 #: Members that name a record, in order of preference.
@@ -70,10 +71,11 @@ def _explicit(answer: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def _explicit_members(record: dict[str, Any]) -> dict[str, Any]:
-    return {
+    shown = {
         name: [*map(_null_if_unknown, each)] if isinstance(each, list) else _null_if_unknown(each)
         for name, each in record.items()
     }
+    return shown | {name: shown[name] or None for name in ZERO_UNKNOWN & shown.keys()}
 
 
 def _null_if_unknown(value: object) -> object:
