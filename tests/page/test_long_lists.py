@@ -121,3 +121,16 @@ def test_views_that_count_read_every_page(
     show(page, f"{service.url}/#/maintenances/m-1")
     press(page, "mouse", "details.racks summary")
     until_shown(page, "details.racks tbody tr", 5)
+
+
+def test_compact_tables_stay_compact(page: Browser, service: Live) -> None:
+    """A press shows more rows at once, and the browser remembers it on other pages."""
+    show(page, f"{service.url}/#/vms")
+    until_shown(page, ROWS, 100)
+    tall = page.run("document.querySelector('main tbody tr').offsetHeight")
+    press(page, "mouse", ".density")
+    page.until(f"document.querySelector('main tbody tr').offsetHeight < {tall}")
+    show(page, f"{service.url}/#/hosts")
+    until_shown(page, ROWS, 100)
+    page.until("document.querySelector('.density').ariaPressed === 'true'")
+    page.run("localStorage.removeItem('forewarn-density')")

@@ -14,9 +14,8 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.group_vms import vms_of_groups
-from forewarn.cli.listing import Chosen, in_order, natural, newest, records
+from forewarn.cli.listing import ZERO_UNKNOWN, Chosen, in_order, natural, newest, records
 from forewarn.cli.output import (
-    ZERO_UNKNOWN,
     Column,
     confirm,
     listed,

@@ -14,6 +14,8 @@ from forewarn.validation.durations import read_duration_s, read_time_ms
 
 #: Most records in one request of a list.
 PAGE_MAX = 500
+#: Members whose value 0 means that the value is unknown.
+ZERO_UNKNOWN = frozenset({"memory_mib"})
 #: Values of members that are unknown.
 _UNKNOWN = (None, "")
 #: Path -> member of its answer, where they differ.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from forewarn.cli.api_client import Answer
-from forewarn.cli.listing import in_order
+from forewarn.cli.listing import ZERO_UNKNOWN, in_order
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
@@ -32,8 +32,6 @@ GAP = "  "
 #: Most names listed in a message; the message gives the number of the others.
 NAMED_MAX = 10
 CUT = "…"
-#: Members whose value 0 means that the value is unknown.
-ZERO_UNKNOWN = frozenset({"memory_mib"})
 
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _RED, _YELLOW, _GREEN, _CYAN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[36m"

@@ -11,7 +11,7 @@ import io
 import json
 from typing import Any
 
-from forewarn.cli.output import ZERO_UNKNOWN
+from forewarn.cli.listing import ZERO_UNKNOWN
 from forewarn.errors import CallerError
 
 #: Members that name a record, in order of preference.

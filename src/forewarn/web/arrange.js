@@ -1,5 +1,7 @@
 // Sorts and filters the rows of a table. The address keeps both, so that a view can be shared.
 
+import { densityButton } from "./density.js";
+
 /** Compares names with numbers by value: `h9` before `h10`. */
 export const naturally = new Intl.Collator("en", { numeric: true }).compare;
 
@@ -53,7 +55,7 @@ export function arrangeable(table, label) {
   found.setAttribute("role", "status");
   const box = document.createElement("div");
   box.className = "table-filter";
-  box.append(field, found);
+  box.append(field, found, densityButton());
 
   const apply = () => {
     watcher.disconnect();

@@ -6,6 +6,7 @@ import { call, caller, get, hold, may, now, onSignIn, Refusal, recognize, token 
 import { confirmations, drawWaiting } from "./confirmations.js";
 import { coded, fill, h, keyed, note, setText, unpressed } from "./dom.js";
 import { declarations, home } from "./declarations.js";
+import { restoreDensity } from "./density.js";
 import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
 import { count, plural, span, stamp, switchZone, tick } from "./format.js";
@@ -296,6 +297,7 @@ function startBar() {
   new ResizeObserver(() => {
     document.documentElement.style.setProperty("--top", `${top.offsetHeight}px`);
   }).observe(top);
+  restoreDensity();
   const system = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => setTheme(localStorage.getItem(THEME) ?? (system.matches ? "dark" : "light"));
   follow();

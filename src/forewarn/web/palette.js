@@ -1,6 +1,7 @@
 // The palette of Ctrl+K: every view, every action of the present view, and records by name.
 
 import { open } from "./actions.js";
+import { switchDensity } from "./density.js";
 import { fill, h } from "./dom.js";
 import { words } from "./format.js";
 import { hrefOf, search } from "./suggest.js";
@@ -29,6 +30,11 @@ function offered() {
     hint: "Setting",
     run: () => document.getElementById(id).click(),
   }));
+  switches.push({
+    label: "Switch between compact and comfortable tables",
+    hint: "Setting",
+    run: switchDensity,
+  });
   return [...actions, ...views, ...switches];
 }
 
