@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.further_apis import APIS
-from forewarn.cli.following import FOLLOWERS
+from forewarn.cli.actions import ACTIONS
+from forewarn.cli.installed_commands import COMMANDS
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.registry import DRIVERS, AbsentDriver, make_drivers
 from forewarn.drivers.sources import SOURCES
@@ -29,7 +30,7 @@ by_extension = pytest.mark.parametrize(
     ("group", "name"),
     [
         pytest.param(group, name, id=f"{group.kind}-{name}")
-        for group in (APIS, DRIVERS, FOLLOWERS, SINKS, SOURCES)
+        for group in (ACTIONS, APIS, COMMANDS, DRIVERS, SINKS, SOURCES)
         for name in group.packages
     ],
 )

@@ -26,7 +26,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCE = Path(__file__).parents[1] / "src" / "forewarn"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "forewarn"
+#: Packages beside Forewarn that know maintenances.
+BESIDE = (ROOT / "packages" / "forewarn-azure" / "src",)
 
 
 #: Functions that every rule has.
@@ -176,7 +179,7 @@ def pattern_of(rule: Naming, *, with_facts: bool = False) -> re.Pattern[str]:
 
 
 #: Packages that know no maintenance.
-LEFT_OUT = ("agent", "conformance", "drivers", "outbox", "replication", "service", "web")
+LEFT_OUT = ("agent", "drivers", "outbox", "replication", "service", "web")
 
 
 @cache
@@ -184,6 +187,7 @@ def _texts() -> dict[str, str]:
     """Return the text of each file with one kind of quotes, by its path in the package."""
     paths = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py"))]
     texts = {str(each): (SOURCE / each) for each in paths if each.parts[0] not in LEFT_OUT}
+    texts |= {str(each): each for folder in BESIDE for each in sorted(folder.rglob("*.py"))}
     return {name: each.read_text("utf-8").replace('"', "'") for name, each in texts.items()}
 
 

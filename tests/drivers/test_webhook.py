@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.routes import PUBLIC_BYTES_MAX
-from forewarn.conformance.driver_checks import run_driver_checks
-from forewarn.conformance.driver_trial import Subject
-from forewarn.conformance.run import Verdict
 from forewarn.drivers import PlatformUnanswered
 from forewarn.drivers.registry import DriverUnusable, make_driver
 from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
@@ -17,6 +14,9 @@ from forewarn.drivers.webhook.driver import WebhookDriver, WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
 from forewarn.settings import NamedTable
 from forewarn.store import open_store
+from forewarn_conformance.driver_checks import run_driver_checks
+from forewarn_conformance.driver_trial import Subject
+from forewarn_conformance.run import Verdict
 from tests.api.live import SETTINGS, Live
 from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task

@@ -40,7 +40,7 @@ ROOMS_OF_PACKAGES = {
     "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation", "forewarn.cli.structured"),
-    "cyclopts": ("forewarn.cli",),
+    "cyclopts": ("forewarn.cli", "forewarn_conformance.command"),
     "rich": ("forewarn.cli",),
     "tzlocal": ("forewarn_azure.configuration_routes",),
     "pytest": ("forewarn.testing",),

@@ -20,13 +20,14 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
 #: `plain_words` and `plain_docstrings` pass over them. Only delete from this list.
 UNREAD = {
     "tests", "tests/agent",
-    "tests/api", "tests/cli", "tests/conformance", "tests/control", "tests/core",
+    "tests/api", "tests/cli", "tests/control", "tests/core",
     "tests/drivers", "tests/e2e", "tests/emulator", "tests/emulator/clients", "tests/kubernetes",
     "tests/metadata", "tests/outbox", "tests/page", "tests/planning",
     "tests/protocol", "tests/release", "tests/replication", "tests/settings", "tests/simulator",
     "tests/simulator/checkers", "tests/simulator/exploration", "tests/simulator/mutation",
     "tests/simulator/transcripts", "tests/simulator/world", "tests/store", "tests/telemetry",
     "packages/forewarn-azure/tests/azure_tests/api",
+    "packages/forewarn-conformance/tests/conformance_tests",
     "packages/forewarn-kubernetes/tests/kubernetes_tests",
     "packages/forewarn-libvirt/tests/libvirt_tests",
     "packages/forewarn-openstack/tests/openstack_tests",

@@ -27,10 +27,12 @@ from cyclopts.exceptions import (
 
 from forewarn.cli.completed_names import with_suggestion, words_for
 from forewarn.cli.familiar_words import familiar_actions, familiar_option
+from forewarn.cli.installed_commands import installed_app
 from forewarn.cli.nouns import NOUNS
 from forewarn.cli.program_name import NAME
 from forewarn.errors import CallerError, CommandLineInvalid, nearest
 from forewarn.exit_codes import OK
+from forewarn.extensions import ExtensionMissing, ExtensionUnusable
 
 #: Most suggestions in an error message.
 NAMED_MAX = 12
@@ -71,11 +73,29 @@ def noun_app(name: str) -> App:
 
 
 def root(*names: str) -> App:
-    """Return the application `forewarn` with the commands of these nouns; none: of all nouns."""
+    """Return the application `forewarn` with the commands of these nouns; none: of all nouns.
+
+    Raises:
+        ExtensionMissing, ExtensionUnusable: the package of a named noun is not installed, or cannot
+            be loaded.
+    """
     app = application(NAME)
     for name in names or NOUNS:
-        module = importlib.import_module(f"forewarn.cli.{NOUNS[name][0]}")
-        app.command(getattr(module, name))
+        try:
+            app.command(_app_of(name))
+        except (ExtensionMissing, ExtensionUnusable):
+            if names:
+                raise
+    return app
+
+
+def _app_of(noun: str) -> App:
+    """Return the application of a noun."""
+    module = NOUNS[noun][0]
+    if not module:
+        app: App = installed_app(noun)
+    else:
+        app = getattr(importlib.import_module(f"forewarn.cli.{module}"), noun)
     return app
 
 

@@ -6,15 +6,13 @@ The commands call the driver directly, without the service, except `mark-nodes` 
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from forewarn.cli.actions import load_action
 from forewarn.cli.application import noun_app
 from forewarn.cli.output import note, print_json, print_structured, show_list
 from forewarn.cli.parameters import (
@@ -26,14 +24,28 @@ from forewarn.cli.parameters import (
     ServerOptions,
     settings_files,
 )
-from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
+from forewarn.values import value
 
 driver = noun_app("driver")
 
 
-#: Timeout of the program that counts effects, in seconds.
-EFFECTS_TIMEOUT_S = 30
+@value
+class DriverCheck:
+    """What `driver check` was asked for."""
+
+    #: The driver, as in `[drivers.NAME]`, and the host or VM to work on.
+    driver: str
+    host: str
+    vm: str = ""
+    #: Program that prints how often a task was started.
+    effects: str | None = None
+    task_timeout_s: float = 600.0
+    #: Whether the driver keeps its own name.
+    as_is: bool = False
+    #: The settings files.
+    config: Sequence[Path] = ()
 
 
 class DriverNotSet(CallerError):
@@ -43,14 +55,6 @@ class DriverNotSet(CallerError):
     status = 404
     message = "The settings have no driver {name}."
     advice = "Use a driver of the settings ({known}), or name another settings file with --config."
-
-
-class EffectsUncounted(PeerError):
-    """The program that counts effects did not print a number."""
-
-    code = "driver-effects-uncounted"
-    message = "{program} gave no count of {task}: {reason}."
-    advice = "The program receives the task's id, such as op-12/1, and must print a whole number."
 
 
 @driver.default
@@ -95,46 +99,11 @@ def _check(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Check a driver's guarantees; this executes real work on the host."""
-    from forewarn.cli.conformance import finish, show  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.conformance.driver_checks import run_driver_checks  # noqa: PLC0415 - the same
-    from forewarn.conformance.driver_trial import Subject  # noqa: PLC0415 - the same
-    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
-    from forewarn.store import open_store  # noqa: PLC0415 - the same
-
-    table, call_s = driver_table(name, config)
-    count = partial(_count, effects) if effects else None
-    subject_name = name
-    results = []
-    # Programs of the check may still write into this directory.
-    with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
-        store = str(Path(scratch) / "store.db")
-        open_store(store).close()
-        if not as_is:
-            subject_name, table = separate_driver(name, table)
-        subject = Subject(
-            lambda: make_driver(subject_name, table, store),
-            host,
-            vm,
-            effects=count,
-            call_s=call_s,
-            task_s=task_timeout_s,
-        )
-        for result in run_driver_checks(subject):
-            results.append(result)
-            if not printed.structured:
-                show(result)
-    return finish(results, {"driver": name}, as_json=printed.structured)
-
-
-def separate_driver(name: str, table: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """Return a driver name and settings for a check, separate from those of a service.
-
-    A driver stores the highest writer generation of its callers under its name, and refuses calls
-    with a lower generation. The generation of a check exceeds that of any service.
-    """
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
-
-    return f"{name}-check", {KIND: name, **table}
+    check = DriverCheck(
+        name, host, vm, effects=effects, task_timeout_s=task_timeout_s, as_is=as_is, config=config
+    )
+    status: int = load_action("driver-check")(check, as_json=printed.structured)
+    return status
 
 
 @driver.command(name="mark-nodes")
@@ -239,13 +208,3 @@ def _driver_tables(config: Sequence[Path]) -> tuple[dict[str, Mapping[str, objec
     tables: dict[str, Mapping[str, object]]
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
     return tables, drivers.call_timeout_s
-
-
-def _count(program: str, task: str) -> int:
-    try:
-        ran = subprocess.run(  # noqa: S603 - the operator's own program
-            [program, task], stdout=subprocess.PIPE, timeout=EFFECTS_TIMEOUT_S, check=True
-        )
-        return int(ran.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise EffectsUncounted(program=program, task=task, reason=reason_of(error)) from error

@@ -1,30 +1,19 @@
-"""Keeps a cluster in line with the service, until interrupted.
-
-What a command writes into a cluster is an entry point of the group `forewarn.followers` with the
-command's name.
-"""
+"""Keeps a cluster in line with the service, until interrupted."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forewarn.cli.actions import load_action
 from forewarn.cli.output import note
 from forewarn.drivers.registry import KIND
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
-from forewarn.extensions import ExtensionGroup
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
-
-#: Each is `create(driver, options, cluster)`, which returns a `Followed`.
-FOLLOWERS = ExtensionGroup(
-    "follower",
-    {},
-    dict.fromkeys(("mark-nodes", "answer-resources", "play-aks"), "forewarn-kubernetes"),
-)
 
 
 class Followed(Protocol):
@@ -41,18 +30,16 @@ class Followed(Protocol):
 
 
 def make_followed(
-    command: str, driver: str, table: Mapping[str, object], *, cluster: str = ""
+    action: str, driver: str, table: Mapping[str, object], *, cluster: str = ""
 ) -> Any:  # noqa: ANN401 - each command has its own type
-    """Return what a command keeps in line, with the options of a driver's table.
+    """Return what an action keeps in line: `create(driver, options, cluster)`.
 
     Raises:
-        ExtensionMissing, ExtensionUnusable: the package is not installed, or has failed.
+        ExtensionMissing, ExtensionUnusable: the package is not installed, or cannot be loaded.
         ValidationFailed: an option is invalid.
     """
-    extension = FOLLOWERS.find(command)
-    assert extension is not None, command
-    options = {key: each for key, each in table.items() if key != KIND}
-    return extension.use_unlimited(lambda create: create(driver, options, cluster))
+    create = load_action(action)
+    return create(driver, {key: each for key, each in table.items() if key != KIND}, cluster)
 
 
 class Follower:

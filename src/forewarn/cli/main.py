@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         audit,
         availability,
         completion,
-        conformance,
         declarations,
         deferrals,
         doctor,

@@ -17,9 +17,9 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.topology_import import Importer
-from forewarn.conformance.driver_checks import run_driver_checks
-from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
+from forewarn_conformance.driver_checks import run_driver_checks
+from forewarn_conformance.driver_trial import Subject
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.client import Kubernetes, VersionExpired
 from forewarn_kubernetes.config import KubernetesConfig

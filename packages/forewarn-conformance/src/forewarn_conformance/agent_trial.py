@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from forewarn.conformance.checks import demand
-from forewarn.conformance.exchange import ServiceUnderTest
-from forewarn.conformance.marks import PREPARED, ConformanceMarks
+from forewarn_conformance.checks import demand
+from forewarn_conformance.exchange import ServiceUnderTest
+from forewarn_conformance.marks import PREPARED, ConformanceMarks
 
 #: Command that starts the agent.
-AGENT = (sys.executable, "-m", "forewarn.conformance.agent_client")
+AGENT = (sys.executable, "-m", "forewarn_conformance.agent_client")
 STOP_TIMEOUT_S = 30.0
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from forewarn.conformance.checks import (
+from forewarn.protocol.versions import EVENTS_PATH
+from forewarn_conformance.checks import (
     LAST_CHECKS,
     NotApplicable,
     check,
@@ -14,8 +15,7 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
-from forewarn.conformance.exchange import VERSION, ServiceUnderTest
-from forewarn.protocol.versions import EVENTS_PATH
+from forewarn_conformance.exchange import VERSION, ServiceUnderTest
 
 #: Number of successive requests that exceeds a usual rate limit. Source: E-6.
 FLOOD = 60

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from forewarn.conformance.agent_trial import AGENT
-from forewarn.conformance.checks import Check, ConformanceFault
-from forewarn.conformance.client_stories import STORIES, Story
-from forewarn.conformance.client_trial import ClientOptions, ClientTrial
-from forewarn.conformance.run import Result, Verdict, judged
 from forewarn.errors import CallerError
+from forewarn_conformance.agent_trial import AGENT
+from forewarn_conformance.checks import Check, ConformanceFault
+from forewarn_conformance.client_stories import STORIES, Story
+from forewarn_conformance.client_trial import ClientOptions, ClientTrial
+from forewarn_conformance.run import Result, Verdict, judged
 
 __all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_named"]
 

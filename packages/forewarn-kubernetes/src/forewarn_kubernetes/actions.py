@@ -1,4 +1,4 @@
-"""The entry points of the commands that keep a cluster in line with a service."""
+"""The entry points of the actions that keep a cluster in line with a service."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from forewarn.cli.parameters import (
 from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
-    from forewarn.conformance.event_trial import Hooks
-    from forewarn.conformance.run import Result
+    from forewarn_conformance.event_trial import Hooks
+    from forewarn_conformance.run import Result
 
 conformance = noun_app("conformance")
 
@@ -116,8 +116,8 @@ def _server(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Check a server, statement by statement."""
-    from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.conformance.run import run_checks  # noqa: PLC0415 - the same
+    from forewarn_conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn_conformance.run import run_checks  # noqa: PLC0415 - the same
 
     target = ServiceUnderTest(url)
     with _ended_by_signals():
@@ -163,7 +163,7 @@ def _client(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Check a client with difficult scenarios."""
-    from forewarn.conformance.client_run import (  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn_conformance.client_run import (  # noqa: PLC0415 - `--help` needs none of it
         AGENT,
         ClientMissing,
         ClientOptions,
@@ -222,9 +222,9 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _hooks(url: str, options: HookOptions) -> Hooks:
-    from forewarn.conformance.agent_trial import with_agent  # noqa: PLC0415 - see `_server`
-    from forewarn.conformance.event_trial import Hooks  # noqa: PLC0415 - the same
-    from forewarn.conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
+    from forewarn_conformance.agent_trial import with_agent  # noqa: PLC0415 - see `_server`
+    from forewarn_conformance.event_trial import Hooks  # noqa: PLC0415 - the same
+    from forewarn_conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
 
     def act(command: str | None) -> Callable[[], None] | None:
         return partial(_run_command, command) if command else None
@@ -272,7 +272,7 @@ def _report(
     subject: dict[str, str],
     name: str,
 ) -> int:
-    from forewarn.conformance.run import junit  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn_conformance.run import junit  # noqa: PLC0415 - `--help` needs none of it
 
     if path:
         try:
@@ -284,7 +284,7 @@ def _report(
 
 def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:
     """Print the summary of the checks, and return the exit status."""
-    from forewarn.conformance.run import Verdict  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn_conformance.run import Verdict  # noqa: PLC0415 - `--help` needs none of it
 
     counts = {each.value: sum(r.verdict is each for r in results) for each in Verdict}
     if as_json:

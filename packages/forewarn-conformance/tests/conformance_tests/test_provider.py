@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from forewarn.access.roles import Role
-from forewarn.conformance.provider.__main__ import main
-from forewarn.conformance.provider.steps import STEPS
 from forewarn.settings import OperatorSettings
+from forewarn_conformance.provider.__main__ import main
+from forewarn_conformance.provider.steps import STEPS
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
 CLOSED = replace(SETTINGS, operator=OperatorSettings())
@@ -44,7 +44,7 @@ class Site:
 
     def step(self, step: str, *options: str, tenant: str = "shop") -> dict[str, Any]:
         """Run a step as a program, and return its object."""
-        command = [sys.executable, "-m", "forewarn.conformance.provider", step, *options]
+        command = [sys.executable, "-m", "forewarn_conformance.provider", step, *options]
         environment = {
             **os.environ,
             "FOREWARN_SERVER": self.live.url,

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
-from forewarn.conformance import document_checks, transport_checks  # noqa: F401
-from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
-from forewarn.conformance.event_checks import EVENT_CHECKS
-from forewarn.conformance.event_trial import EventTrial, Hooks
-from forewarn.conformance.exchange import ServiceUnderTest, TargetUnreachable
 from forewarn.errors import reason_of
 from forewarn.values import value
+from forewarn_conformance import document_checks, transport_checks  # noqa: F401
+from forewarn_conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
+from forewarn_conformance.event_checks import EVENT_CHECKS
+from forewarn_conformance.event_trial import EventTrial, Hooks
+from forewarn_conformance.exchange import ServiceUnderTest, TargetUnreachable
 
 S = TypeVar("S")
 #: Chapters of the contract, in the order of the report.

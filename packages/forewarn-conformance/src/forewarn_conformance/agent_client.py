@@ -1,6 +1,6 @@
 """Program that runs Forewarn's agent as the client of the client checks.
 
-`python -m forewarn.conformance.agent_client` writes a configuration with one step, whose commands
+`python -m forewarn_conformance.agent_client` writes a configuration with one step, whose commands
 record the agent's actions, and then runs the agent.
 """
 
@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from forewarn.conformance.marks import ENDPOINT, MARK, PREPARED, RECOVERED, STATE, VM
+from forewarn_conformance.marks import ENDPOINT, MARK, PREPARED, RECOVERED, STATE, VM
 
 #: Seconds between two polls, within the rate limit of E-6.
 INTERVAL_S = 0.3

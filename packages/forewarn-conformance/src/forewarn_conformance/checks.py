@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from forewarn.conformance.exchange import VERSION, Reply, ServiceUnderTest
 from forewarn.values import value
+from forewarn_conformance.exchange import VERSION, Reply, ServiceUnderTest
 
 FIELDS = (
     *("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 
-from forewarn.conformance.checks import (
+from forewarn_conformance.checks import (
     NOBODYS,
     CheckList,
     ConformanceFault,
@@ -13,7 +13,7 @@ from forewarn.conformance.checks import (
     demand,
     expect_status,
 )
-from forewarn.conformance.event_trial import POLL_EVERY_S, EventTrial
+from forewarn_conformance.event_trial import POLL_EVERY_S, EventTrial
 
 #: Least notice of each type, in seconds. Source: N-1.
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance_tests.test_client_suite import CLIENTS, results_of
 from forewarn.cli.main import main
-from forewarn.conformance.client_run import ClientOptions, stories_named
-from forewarn.conformance.run import Result, Verdict
-from tests.conformance.test_client_suite import CLIENTS, results_of
+from forewarn_conformance.client_run import ClientOptions, stories_named
+from forewarn_conformance.run import Result, Verdict
 from tests.waiting import LIMIT_S
 
 HERE = Path(__file__).parent

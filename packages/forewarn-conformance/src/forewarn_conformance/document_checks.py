@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 
-from forewarn.conformance.checks import (
+from forewarn.protocol.approvals import APPROVALS_MAX
+from forewarn.protocol.versions import (
+    FIELD_SINCE,
+    RESOURCE_TYPE,
+    TYPE_SINCE,
+    UNDERSCORE_VERSION,
+    VERSIONS,
+)
+from forewarn_conformance.checks import (
     FIELDS,
     GUID,
     NOBODYS,
@@ -21,15 +29,7 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
-from forewarn.conformance.exchange import ServiceUnderTest
-from forewarn.protocol.approvals import APPROVALS_MAX
-from forewarn.protocol.versions import (
-    FIELD_SINCE,
-    RESOURCE_TYPE,
-    TYPE_SINCE,
-    UNDERSCORE_VERSION,
-    VERSIONS,
-)
+from forewarn_conformance.exchange import ServiceUnderTest
 
 # --- versions -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`python -m forewarn.conformance.provider STEP --region R --machine-id H --rack-id R`."""
+"""`python -m forewarn_conformance.provider STEP --region R --machine-id H --rack-id R`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from forewarn.conformance.provider.steps import STEPS, Tenant, answer_of
+from forewarn_conformance.provider.steps import STEPS, Tenant, answer_of
 
 #: Operator API of a service on the same machine.
 DEFAULT_SERVER = "http://127.0.0.1:8470"
@@ -15,7 +15,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8470"
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the answer of a step; return 0 if it succeeded or is skipped, otherwise 1."""
-    parser = argparse.ArgumentParser(prog="python -m forewarn.conformance.provider")
+    parser = argparse.ArgumentParser(prog="python -m forewarn_conformance.provider")
     parser.add_argument("step", choices=sorted(STEPS))
     parser.add_argument("--region", default="", help="not used: a service has one region")
     parser.add_argument("--machine-id", default="", help="name of a host that the tenant uses")

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from forewarn.conformance.checks import (
+from forewarn.values import value
+from forewarn_conformance.checks import (
     ConformanceFault,
     NotApplicable,
     approval_of,
     expect_status,
     json_object,
 )
-from forewarn.conformance.exchange import Reply, ServiceUnderTest
-from forewarn.values import value
+from forewarn_conformance.exchange import Reply, ServiceUnderTest
 
 #: Interval of polls of a client of the public service, in seconds. Source: C-1.
 POLL_EVERY_S = 1.0

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from forewarn.conformance.checks import ConformanceFault
-from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
-from forewarn.conformance.marks import PREPARED, RECOVERED, ConformanceMarks
 from forewarn.errors import CallerError, reason_of
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.values import value
+from forewarn_conformance.checks import ConformanceFault
+from forewarn_conformance.client_server import NAME, PlayedServer, replaced, started
+from forewarn_conformance.marks import PREPARED, RECOVERED, ConformanceMarks
 
 #: Longest wait for a client's first request after its start, in seconds.
 START_S = 60.0

@@ -12,14 +12,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from conformance_tests.wrong_server import Wrong, serving
 from forewarn import exit_codes
 from forewarn.cli.main import main
-from forewarn.conformance.event_trial import Hooks
-from forewarn.conformance.exchange import ServiceUnderTest, TargetInvalid
-from forewarn.conformance.run import Result, Verdict, junit, run_checks
 from forewarn.emulator.options import METADATA, Options
 from forewarn.testing import EmulatorThread
-from tests.conformance.wrong_server import Wrong, serving
+from forewarn_conformance.event_trial import Hooks
+from forewarn_conformance.exchange import ServiceUnderTest, TargetInvalid
+from forewarn_conformance.run import Result, Verdict, junit, run_checks
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,15 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from forewarn.cli.main import main
-from forewarn.conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
-from forewarn.conformance.client_trial import ClientUnstartable
-from forewarn.conformance.run import Result, Verdict
+from forewarn_conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
+from forewarn_conformance.client_trial import ClientUnstartable
+from forewarn_conformance.run import Result, Verdict
 from tests.waiting import LIMIT_S, wait_until
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
 AT_ONCE_MAX = 48
 """Stories that run in parallel: they mostly wait for their clients to poll."""
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 def clients_shown() -> Iterator[tuple[str, str]]:

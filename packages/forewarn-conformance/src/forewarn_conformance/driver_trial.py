@@ -8,12 +8,12 @@ from dataclasses import field
 from typing import TypeVar
 
 from forewarn.clock import SystemClock
-from forewarn.conformance.checks import ConformanceFault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Execution, Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
 from forewarn.errors import TEXT_CHARACTERS_MAX
 from forewarn.values import value
+from forewarn_conformance.checks import ConformanceFault, NotApplicable
 
 T = TypeVar("T")
 
