@@ -9,6 +9,7 @@ from forewarn.access.roles import Role
 from forewarn.protocol.timestamps import parse
 from forewarn.settings import OperatorSettings
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
+from tests.asking import Reply
 
 
 @pytest.fixture
@@ -368,3 +369,43 @@ def test_rule_without_an_opening_does_what_it_says_otherwise(live: Live) -> None
     wrong = {"host": "h2", "within": {**RULE, "time_zone": "Mars/Base"}}
     refused = live.call("POST", path, {"choices": [wrong]})
     assert (refused.status, "time zone" in refused.json["error"]["message"]) == (422, True)
+
+
+def test_one_choice_is_for_all_hosts_of_a_failure_domain(live: Live) -> None:
+    """Of the named owner, by a label; another domain gets no start of it. Source: T-12."""
+    racks = {f"h{n}": {"labels": {"rack": f"r{n % 2}"}} for n in range(4)}
+    vms = {f"v{n}": {"host": f"h{n}", "group": "web" if n < 3 else "db"} for n in range(4)}
+    live.fleet(hosts=racks, groups={"web": {"owner": "shop"}, "db": {"owner": "bank"}}, vms=vms)
+    assert live.call("PUT", "/v1/policy", {"failure_domains": ["rack"]}).status == 200
+    form = {"cause": "host-reboot", "all": True, "duration": 600, "failure_domain": "rack"}
+    number = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+    live.post(f"/v1/maintenances/{number}/declare")
+    live.planned()
+    path = f"/v1/declarations/{number}/choices"
+
+    def choose(**choice: object) -> Reply:
+        reply = live.call("POST", path, {"choices": [{"at": "2027-01-20T01:00:00Z", **choice}]})
+        live.planned()
+        return reply
+
+    done = choose(failure_domain="rack=r0").json["results"]
+    assert [(each["host"], each["possible"]) for each in done] == [("h0", True), ("h2", True)]
+    assert choose(failure_domain="rack=r1").code == "owner-unnamed"
+    refused = choose(failure_domain="rack=r1", owner="shop")
+    assert (refused.status, "another failure domain" in refused.json["error"]["message"]) == (
+        409,
+        True,
+    )
+    assert choose(failure_domain="rack=r9").status == 404
+    assert choose(failure_domain="rack=r1", host="h1").status == 422
+    resources = live.get(f"/v1/declarations/{number}")["declaration"]["resources"]
+    states = {
+        (each["host"], each["failure_domain"]): each["state"]
+        for each in resources
+        if each["owner"] == "shop"
+    }
+    assert states == {
+        ("h0", "rack=r0"): "chosen",
+        ("h1", "rack=r1"): "open",
+        ("h2", "rack=r0"): "chosen",
+    }

@@ -164,7 +164,7 @@ def test_rule_chooses_for_hosts_without_a_choice(
         (("choose", "--rule", "none", "--approve"), "--approve"),
         (("openings",), "exactly one of --host and --vm"),
         (("openings", "--host", "h2", "--vm", "web-1"), "exactly one of --host and --vm"),
-        (("release",), "exactly one of --host, --group and --vm"),
+        (("release",), "exactly one of --host, --group, --vm and --failure-domain"),
     ],
 )
 def test_contradicting_options_are_refused(

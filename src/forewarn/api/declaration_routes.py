@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from forewarn.access.roles import Permission
@@ -27,25 +27,26 @@ from forewarn.core.hand_back import deadline_of
 from forewarn.core.host_admission import known_maintenance
 from forewarn.core.host_orders import OwnerOrder
 from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.maintenance import MaintenanceState
+from forewarn.core.maintenance import Maintenance, MaintenanceState
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.refusals import NotDeclared, OwnerUnnamed, Unknown
-from forewarn.core.topology import Topology
+from forewarn.core.topology import Topology, Vm
 from forewarn.rules.blockers import every_code
 from forewarn.rules.hand_back import Severity
 from forewarn.validation.durations import read_time_ms, written
-from forewarn.validation.fields import NAME, Boolean, Choice, Timestamp, ValidationFailed
+from forewarn.validation.fields import NAME, Boolean, Choice, Text, Timestamp, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
 _CHOICE = Form(
     "ChoiceForm",
-    "One choice: for the VMs of a host, of a group or for one VM, and exactly one of `at`, `now`, "
-    "`release` and `within`.",
+    "One choice: for the VMs of a host, of a group, of a failure domain or for one VM, and exactly "
+    "one of `at`, `now`, `release` and `within`.",
     (
         Field("host", NAME, "Host of the VMs."),
         Field("group", NAME, "Group of the VMs, on all declared hosts."),
         Field("vm", NAME, "One VM; the choice is for its owner's VMs on its host."),
+        Field("failure_domain", Text(), forms.IN_FAILURE_DOMAIN),
         Field("owner", forms.OWNER_OR_NONE, forms.OWNER_ON_HOST),
         Field("at", Timestamp(), "Start of the work."),
         Field("now", Boolean(), "Start the work as soon as possible."),
@@ -149,6 +150,12 @@ RESOURCE: schemas.ObjectSchema[DeclaredResource] = schemas.ObjectSchema(
         "order",
         schemas.words(HostPlace),
         meaning="Place of the host in the order that its owner asked for.",
+    ),
+    schemas.Member(
+        "failure_domain",
+        schemas.TEXT,
+        meaning="Failure domain of the host, such as `rack=r7`, where the work is on one at a "
+        "time; may be empty.",
     ),
 )
 OPENING: schemas.ObjectSchema[Opening] = schemas.ObjectSchema(
@@ -424,6 +431,8 @@ async def choose_starts(call: ApiCall) -> ApiResponse:
     return ApiResponse({"results": CHOICE_RESULT.each(answers)})
 
 
+#: What a form names, of which all VMs on declared hosts are chosen for.
+_KINDS = ("host", "group", "vm", "failure_domain")
 _WAYS = ("at", "now", "release", "within")
 
 
@@ -481,31 +490,46 @@ def _by_rule(
 def _places(
     view: StateView, number: int, form: Mapping[str, Any], *, where: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return the declared hosts and owners that a form names by host, group or VM.
+    """Return the declared hosts and owners that a form names, by one of `_KINDS`.
 
     Raises:
-        Unknown: a VM, group or host is unknown, or has no VM on a declared host.
-        ValidationFailed: not exactly one of the three is given.
+        Unknown: the named object is unknown, or has no VM on a declared host.
+        ValidationFailed: not exactly one of the kinds is given.
     """
-    if sum(name in form for name in ("host", "group", "vm")) != 1:
-        raise ValidationFailed(where=where, problem="needs exactly one of host, group and vm")
+    kinds = [each for each in _KINDS if each in form]
+    if len(kinds) != 1:
+        problem = "needs exactly one of host, group, vm and failure_domain"
+        raise ValidationFailed(where=where, problem=problem)
     topology = view.state.topology
-    kind = next(each for each in ("host", "group", "vm") if each in form)
+    [kind] = kinds
     name = form[kind]
-    names: Iterable[str] = (name,) if kind == "vm" and name in topology.vms else ()
-    if kind != "vm":
-        names = topology.vms_on(name) if kind == "host" else topology.vms_in(name)
     maintenance = (view.unscoped or view).state.maintenances[number]
-    vms = [topology.vms[each] for each in names]
+    known, vms = _named_vms(topology, maintenance, kind, name)
     places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms}
-    known = name in topology.hosts if kind == "host" else name in topology.groups
     if not places and (not known or name in maintenance.hosts):
-        raise Unknown(kind=kind, name=name)
+        raise Unknown(kind=kind.replace("_", " "), name=name)
     hosts = set(maintenance.hosts)
     declared_places = [each for each in places if each[0] in hosts]
     if not declared_places:
-        raise NotDeclared(subject=f"{kind} {name}", maintenance=maintenance.id)
+        subject = f"{kind.replace('_', ' ')} {name}"
+        raise NotDeclared(subject=subject, maintenance=maintenance.id)
     return _of_one_owner(declared_places, form, kind=kind)
+
+
+def _named_vms(
+    topology: Topology, maintenance: Maintenance, kind: str, name: str
+) -> tuple[bool, list[Vm]]:
+    """Return whether a named object is known, and its VMs; O(declared hosts, or the VMs)."""
+    known, names = name in topology.vms, [name]
+    if kind == "host":
+        known, names = name in topology.hosts, [*topology.vms_on(name)]
+    elif kind == "group":
+        known, names = name in topology.groups, [*topology.vms_in(name)]
+    elif kind == "failure_domain":
+        label = name.partition("=")[0]
+        hosts = [h for h in maintenance.hosts if topology.failure_domain(h, label) == name]
+        known, names = bool(hosts), [each for host in hosts for each in topology.vms_on(host)]
+    return known, [topology.vms[each] for each in names] if known else []
 
 
 def _of_one_owner(
@@ -518,8 +542,9 @@ def _of_one_owner(
     """
     named = form.get("owner")
     own = tuple([each for each in places if named in {None, each[1]}])
-    if not own or (kind == "host" and len(own) > 1):
-        names = ", ".join(sorted(each or "no owner" for _, each in places))
+    owners = {owner for _, owner in own}
+    if not own or (kind in {"host", "failure_domain"} and len(owners) > 1):
+        names = ", ".join(sorted({each or "no owner" for _, each in places}))
         raise OwnerUnnamed(host=places[0][0], owners=names)
     return own
 

@@ -384,17 +384,20 @@ EMERGENCY = Form(
 #: The owner of VMs on a host; the empty text stands for VMs without an owner.
 OWNER_OR_NONE = Text()
 OWNER_ON_HOST = "Owner of the VMs; required for a host with VMs of several owners, may be empty."
+IN_FAILURE_DOMAIN = "Failure domain of the VMs, by a label of their hosts such as `rack=r7`."
 _DEFERRED_OWNER = (
     Field("owner", Text(), "Owner who asked; may be empty.", required=True),
     Field("host", NAME, "Only the request for this host."),
 )
 DEFER = Form(
     "DeferForm",
-    "A later hand-back deadline for the VMs of a host, of a group or for one VM.",
+    "A later hand-back deadline for the VMs of a host, of a group, of a failure domain or for one "
+    "VM.",
     (
         Field("host", NAME, "Host of the VMs."),
         Field("group", NAME, "Group of the VMs, on all declared hosts."),
         Field("vm", NAME, "One VM; the request is for its owner's VMs on its host."),
+        Field("failure_domain", Text(), IN_FAILURE_DOMAIN),
         Field("owner", OWNER_OR_NONE, OWNER_ON_HOST),
         Field("until", Timestamp(), "The hand-back deadline asked for.", required=True),
         Field("reason", _REASON, "Reason, for operators.", required=True),

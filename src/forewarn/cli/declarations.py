@@ -130,9 +130,12 @@ class ChosenVms:
     vm: Annotated[
         str | None, Parameter(metavar="NAME", help="this VM, and your others on its host")
     ] = None
+    failure_domain: Annotated[
+        str | None, Parameter(metavar="KEY=VALUE", help="your VMs on hosts with this label")
+    ] = None
     owner: Annotated[
         str | None,
-        Parameter(metavar="NAME", help="only this owner's VMs on the host (default: one owner's)"),
+        Parameter(metavar="NAME", help="only this owner's VMs there (default: one owner's)"),
     ] = None
 
     @property
@@ -141,10 +144,11 @@ class ChosenVms:
         return {name: each for name, each in vars(self).items() if each is not None}
 
     def require_place(self) -> None:
-        """Refuse anything but one of --host, --group and --vm; --owner goes with --host."""
-        require_one(**{"--host": self.host, "--group": self.group, "--vm": self.vm})
-        if self.owner is not None and self.host is None:
-            raise OptionsContradict(problem="--owner needs --host")
+        """Refuse anything but one place; --owner goes with hosts."""
+        domain = {"--failure-domain": self.failure_domain}
+        require_one(**{"--host": self.host, "--group": self.group, "--vm": self.vm, **domain})
+        if self.owner is not None and self.host is None and self.failure_domain is None:
+            raise OptionsContradict(problem="--owner needs --host or --failure-domain")
 
 
 def require_one(**options: object) -> None:
@@ -197,21 +201,22 @@ def _choose(
 ) -> int:
     """Choose when the work on your VMs starts.
 
-    A file has a line for each choice: `host`, `group` or `vm`, a name, and a time, `now` or
-    `release`.
+    A file has a line for each choice: `host`, `group`, `vm` or `failure-domain`, a name, and a
+    time, `now` or `release`.
     """
     require_one(**{"--at": at, "--now": now, "--opening": opening, "--file": file, "--rule": rule})
     if file is not None and (chosen.named or approve):
         raise OptionsContradict(
-            problem="--file cannot be combined with --host, --group, --vm, --owner and --approve"
+            problem="--file cannot be combined with --host, --group, --vm, --failure-domain, "
+            "--owner and --approve"
         )
     if rule is not None and approve:
         raise OptionsContradict(
             problem="--rule cannot be combined with --approve; write `approve = true` in the file"
         )
-    if opening is not None and chosen.group:
+    if opening is not None and (chosen.group or chosen.failure_domain):
         raise OptionsContradict(
-            problem="--opening needs --host or --vm: the hosts of a group have different openings"
+            problem="--opening needs --host or --vm: several hosts have different openings"
         )
     if file is None and (rule is None or chosen.named):
         chosen.require_place()
@@ -427,6 +432,9 @@ def _places(client: ApiClient, id_: str, chosen: ChosenVms) -> list[dict[str, ob
     return [{"vm": each["vms"][0]} for each in waiting]
 
 
+_PLACES = ("host", "group", "vm", "failure-domain")
+
+
 def choices_of(text: str) -> dict[int, dict[str, object]]:
     """Return the choices of a file by line number; empty lines and lines with `#` are comments.
 
@@ -438,9 +446,10 @@ def choices_of(text: str) -> dict[int, dict[str, object]]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 3 or words[0] not in {"host", "group", "vm"}:
+        if len(words) != 3 or words[0] not in _PLACES:
             raise ChoiceMalformed(number=number, text=line.strip())
         kind, name, when_ = words
+        kind = kind.replace("-", "_")
         way = {when_: True} if when_ in {"now", "release"} else {"at": when_}
         choices[number] = {kind: name, **way}
     return choices

@@ -76,6 +76,8 @@ class DeclaredResource:
     #: Whether other owners have VMs on the host.
     shared: bool = False
     order: HostPlace = HostPlace.ANY
+    #: The failure domain of the host, where the work is on one at a time, such as `rack=r7`. T-12.
+    failure_domain: str = ""
 
 
 @value
@@ -171,6 +173,7 @@ def _resources(
                 deferral,
                 changed_ms,
                 shared,
+                failure_domain=state.topology.failure_domain(host, maintenance.failure_domain),
             )
 
 

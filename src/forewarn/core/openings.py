@@ -171,7 +171,13 @@ class Openings:
         others = [each for each in self._hosts_at.get(start_ms, ()) if each != host]
         if not others:
             return None
-        topology = self._draft.topology
+        topology, label = self._draft.topology, self._maintenance.failure_domain
+        domain = topology.failure_domain(host, label)
+        if any(topology.failure_domain(other, label) != domain for other in others):
+            return self._says(
+                PREVIOUS_WAVE,
+                "another failure domain is worked on then; choose another time for this host",
+            )
         groups, zone = set(self._groups(host)), topology.hosts[host].fault_zone
         for other in others:
             known = topology.hosts.get(other)

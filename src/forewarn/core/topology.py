@@ -397,6 +397,15 @@ class Topology:
         groups = {self.vms[vm].group for vm in self.vms_on(host)}
         return words_of(known).union(map(group_word, groups))
 
+    def failure_domain(self, host: str, label: str) -> str:
+        """Return the failure domain of a host by a label, such as `rack=r7`. Source: T-12.
+
+        Empty: the label is, or the host has no such label.
+        """
+        known = self.hosts.get(host)
+        pairs = pairs_of(known) if known is not None else ()
+        return next((f"{key}={value}" for key, value in pairs if key == label), "")
+
     def vms_in(self, group: str) -> tuple[str, ...]:
         """Return the names of the VMs of a group, sorted."""
         return self._in_group.get(group, ())
