@@ -409,3 +409,35 @@ def test_one_choice_is_for_all_hosts_of_a_failure_domain(live: Live) -> None:
         ("h1", "rack=r1"): "open",
         ("h2", "rack=r0"): "chosen",
     }
+
+
+def test_ended_declaration_is_known_to_its_owners_alone() -> None:
+    """It is shown as cancelled, and nothing of it is decided any more. Source: T-1, P-3."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        shop, bank = (
+            {"Authorization": f"Bearer {live.add_token(name, Role.OWNER, name)}"}
+            for name in ("shop", "bank")
+        )
+        live.call("PUT", "/v1/topology", FLEET, headers=admin)
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        path = "/v1/declarations/m-1"
+        for act in ("", "/m-1/declare", "/m-1/cancel"):
+            live.call("POST", f"/v1/maintenances{act}", {} if act else form, headers=admin)
+            live.planned()
+        known = live.call("GET", path, headers=shop).json["declaration"]
+        states = {each["host"]: each["state"] for each in known["resources"]}
+        assert (known["state"], states) == ("cancelled", {"h1": "withdrawn", "h2": "withdrawn"})
+        choice = {"choices": [{"vm": "web-0", "now": True}]}
+        for method, act, body in (
+            ("POST", "/choices", choice),
+            ("GET", "/openings?vm=web-0", None),
+            ("POST", "/deferrals", {"vm": "web-0", "until": "+20d", "reason": "a sale"}),
+            ("POST", "/first-group", {"group": "web"}),
+        ):
+            refused = live.call(method, f"{path}{act}", body, headers=shop)
+            assert (refused.status, refused.code) == (409, "declaration-ended"), act
+            assert "m-1 is cancelled" in refused.json["error"]["message"]
+            assert live.call(method, f"{path}{act}", body, headers=bank).status == 404, act
+        assert live.call("GET", path, headers=bank).status == 404
+        assert live.call("GET", "/v1/declarations", headers=shop).json == {"declarations": []}

@@ -132,6 +132,7 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.ChoiceRefused: 409,
     refusals.DeferralRefused: 409,
     refusals.OrderRefused: 409,
+    refusals.DeclarationEnded: 409,
     refusals.DeferralUndecided: 404,
     refusals.NotDeclared: 404,
     refusals.OwnerUnnamed: 422,

@@ -21,6 +21,7 @@ from forewarn.core.declarations import (
     HostPlace,
     ResourceState,
     declared,
+    ended_declaration,
 )
 from forewarn.core.deferrals import Deferral, DeferralState
 from forewarn.core.hand_back import deadline_of
@@ -30,10 +31,12 @@ from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.maintenance import Maintenance, MaintenanceState
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision, OwnerChoice
-from forewarn.core.refusals import NotDeclared, OwnerUnnamed, Unknown
+from forewarn.core.refusals import DeclarationEnded, NotDeclared, OwnerUnnamed, Unknown
 from forewarn.core.topology import Topology, Vm
 from forewarn.rules.blockers import every_code
 from forewarn.rules.hand_back import Severity
+from forewarn.store import Store
+from forewarn.store.maintenances import HostState
 from forewarn.validation.durations import read_time_ms, written
 from forewarn.validation.fields import NAME, Boolean, Choice, Text, Timestamp, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
@@ -327,8 +330,15 @@ async def list_declarations(call: ApiCall) -> ApiResponse:
     answer=schemas.object_schema(declaration=DECLARATION.schema()),
 )
 async def get_declaration(call: ApiCall) -> ApiResponse:
-    """Read one declared maintenance with the resources of the caller."""
-    named = await named_declaration(call, number_of(call))
+    """Read one declared maintenance with the resources of the caller.
+
+    Of an ended one, these are the VMs that are on its hosts now.
+    """
+    number = number_of(call)
+    live = await declared_to(call, only=number)
+    named = live[0] if live else await _ended(call, number)
+    if named is None:
+        raise Unknown(kind="declaration", name=f"m-{number}")
     return await call.encode(lambda: {"declaration": DECLARATION.of(named)})
 
 
@@ -661,11 +671,43 @@ def _deferrals(declarations: tuple[DeclaredMaintenance, ...]) -> list[Deferral]:
 
 
 async def named_declaration(call: ApiCall, number: int) -> DeclaredMaintenance:
-    """Return a declared maintenance of the caller; raises `Unknown` if there is none."""
+    """Return a live declared maintenance of the caller.
+
+    Raises:
+        DeclarationEnded: it has ended.
+        Unknown: there is no such declared maintenance, or it does not concern the caller.
+    """
     named = await declared_to(call, only=number)
-    if not named:
+    if named:
+        return named[0]
+    ended = await _ended(call, number)
+    if ended is None:
         raise Unknown(kind="declaration", name=f"m-{number}")
-    return named[0]
+    state = ended.maintenance.state.value
+    raise DeclarationEnded(maintenance=ended.maintenance.id, state=state)
+
+
+#: The state of the work on a host -> its state in a declaration.
+_WORKED = {
+    HostState.ANNOUNCED: ResourceState.ANNOUNCED,
+    HostState.RUNNING: ResourceState.STARTED,
+    HostState.DONE: ResourceState.DONE,
+    HostState.FAILED: ResourceState.FAILED,
+}
+
+
+async def _ended(call: ApiCall, number: int) -> DeclaredMaintenance | None:
+    """Return an ended declared maintenance of the caller; None: there is none."""
+
+    def stored(store: Store) -> tuple[Maintenance | None, dict[str, ResourceState]]:
+        work = store.maintenances.work(number)
+        return store.maintenances.get(number), {each.host: _WORKED[each.state] for each in work}
+
+    maintenance, work = await call.control.look_up(stored)
+    if maintenance is None or maintenance.live:
+        return None
+    fleet = await call.control.fleet()
+    return await call.control.compute(lambda: ended_declaration(maintenance, fleet, work))
 
 
 async def declared_to(call: ApiCall, only: int | None = None) -> tuple[DeclaredMaintenance, ...]:

@@ -15,6 +15,7 @@ from forewarn.control.plane import StateView
 from forewarn.core.actions import ACTIONS
 from forewarn.core.impact import TRAITS, Source, TargetKind
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.maintenance import Maintenance
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Changes, State
 from forewarn.core.stimulus import (
@@ -43,6 +44,7 @@ from forewarn.store import (
     Store,
     TicketPage,
 )
+from forewarn.store.maintenances import HostWork
 from forewarn.store.reading import StoreReader, owners_text
 from forewarn.values import replace
 
@@ -213,6 +215,27 @@ def _check_places(places: Iterable[tuple[str, str]], layout: Topology) -> None:
             raise Unknown(kind="host", name=host)
 
 
+class _DeclaredMaintenances:
+    """Declared maintenances of hosts with VMs of a layout; nothing else of maintenances."""
+
+    def __init__(self, store: Store, layout: Topology) -> None:
+        self._store, self._layout = store, layout
+
+    def get(self, number: int) -> Maintenance | None:
+        """Return a declared maintenance that concerns the layout."""
+        known = self._store.maintenances.get(number)
+        if known is None or known.declaration is None:
+            return None
+        return None if self._layout.hosts.keys().isdisjoint(known.hosts) else known
+
+    def work(self, number: int) -> list[HostWork]:
+        """Return the work of a declared maintenance on hosts of the layout."""
+        if self.get(number) is None:
+            return []
+        work = self._store.maintenances.work(number)
+        return [each for each in work if each.host in self._layout.hosts]
+
+
 class ScopedReader(StoreReader):
     """The store restricted to some owners, with only the queries that owners may use."""
 
@@ -222,6 +245,7 @@ class ScopedReader(StoreReader):
         self._owners = owners_text(owners)
         self._named_owners = owners
         self._layout = layout
+        self.maintenances = _DeclaredMaintenances(store, layout)
 
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of these owners' history, without images."""

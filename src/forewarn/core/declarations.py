@@ -5,7 +5,7 @@ Source: T-1. A caller who may see only some owners passes their part of the flee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from forewarn.core.deferrals import Deferral
 from forewarn.core.hand_back import (
@@ -46,6 +46,8 @@ class ResourceState(Word):
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
+    #: The maintenance has ended without work on the host.
+    WITHDRAWN = "withdrawn"
 
 
 class HostPlace(Word):
@@ -107,6 +109,40 @@ def declared(
     return tuple([each for each in known if each.resources])
 
 
+def ended_declaration(
+    maintenance: Maintenance, fleet: Topology, work: Mapping[str, ResourceState]
+) -> DeclaredMaintenance | None:
+    """Return an ended declared maintenance with the VMs that are on its hosts now; None: no VMs.
+
+    `work` has the state of the work on each host that was touched.
+    """
+    declaration = maintenance.declaration
+    resources = [
+        DeclaredResource(
+            host,
+            owner,
+            tuple(vms),
+            work.get(host, ResourceState.WITHDRAWN),
+            declaration.deadline_ms,
+            0,
+            failure_domain=fleet.failure_domain(host, maintenance.failure_domain),
+        )
+        for host in (maintenance.hosts if declaration is not None else ())
+        for owner, vms in sorted(_vms_by_owner(fleet, host).items())
+        if declaration is not None
+    ]
+    if declaration is None or not resources:
+        return None
+    return DeclaredMaintenance(maintenance, declaration, tuple(resources))
+
+
+def _vms_by_owner(fleet: Topology, host: str) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for vm in fleet.vms_on(host):
+        owners.setdefault(fleet.groups[fleet.vms[vm].group].owner, []).append(vm)
+    return owners
+
+
 def _declared(
     state: State, maintenance: Maintenance, fleet: Topology, now_ms: int
 ) -> DeclaredMaintenance:
@@ -141,9 +177,7 @@ def _resources(
         host: wave.latest_start_ms for wave in (plan.waves if plan else ()) for host in wave.hosts
     }
     for host in maintenance.hosts:
-        owners: dict[str, list[str]] = {}
-        for vm in fleet.vms_on(host):
-            owners.setdefault(fleet.groups[fleet.vms[vm].group].owner, []).append(vm)
+        owners = _vms_by_owner(fleet, host)
         if not owners:
             continue
         stands, start_ms = _stands(state, maintenance, host)

@@ -295,6 +295,15 @@ class OrderRefused(CallerError):
     advice = "See `forewarn declaration show {maintenance}`; nothing was changed."
 
 
+class DeclarationEnded(CallerError):
+    """A declared maintenance has ended, and owners decide nothing about it any more. T-1."""
+
+    code = "declaration-ended"
+    status = 409
+    message = "{maintenance} is {state}: there is nothing left to decide."
+    advice = "See `forewarn declaration show {maintenance}`."
+
+
 class DeferralUndecided(CallerError):
     """No request for a later hand-back deadline waits for a decision. Source: T-4."""
 
