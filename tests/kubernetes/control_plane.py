@@ -10,7 +10,9 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from forewarn.agent.preparations.http_call import call
 from tests.agent.programs import answers, free_port, program, until
 from tests.waiting import LIMIT_S
 
@@ -69,6 +71,7 @@ class ControlPlane:
         command = ("openssl", "genrsa", "-out", key, "2048")
         subprocess.run(command, check=True, capture_output=True)
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._etcd_url = client
         store: tuple[str, ...] = (
             etcd,
             f"--data-dir={directory}/etcd",
@@ -118,6 +121,14 @@ class ControlPlane:
         path = self._directory / name
         path.write_text(json.dumps(form))
         return path
+
+    def compact(self) -> None:
+        """Have etcd forget all versions but the newest, as the API server does at intervals."""
+        newest = call("POST", f"{self._etcd_url}/v3/kv/range", form={"key": "AA=="}).form()
+        header: Any = newest["header"]
+        form = {"revision": header["revision"], "physical": True}
+        done = call("POST", f"{self._etcd_url}/v3/kv/compaction", form=form)
+        assert done.status == 200, done.body
 
     def start_controllers(self, controllers: str = CONTROLLERS) -> None:
         """Start the controller manager with some of its controllers."""

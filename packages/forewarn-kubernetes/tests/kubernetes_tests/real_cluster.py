@@ -7,8 +7,8 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -198,6 +198,7 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._lines: list[socket.socket] = []
+        self._gate = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -206,6 +207,13 @@ class Relay:
         for each in lines:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Cut all that are open, and let new ones wait meanwhile."""
+        with self._gate:
+            self.cut()
+            yield
 
     def close(self) -> None:
         """Cut all, and take no more."""
@@ -218,8 +226,9 @@ class Relay:
         with suppress(OSError):
             while True:
                 front = self._listener.accept()[0]
-                back = socket.create_connection(("127.0.0.1", self._behind))
-                self._lines += [front, back]
+                with self._gate:
+                    back = socket.create_connection(("127.0.0.1", self._behind))
+                    self._lines += [front, back]
                 for ends in ((front, back), (back, front)):
                     threading.Thread(target=_carry, args=ends, daemon=True).start()
 
