@@ -3,15 +3,17 @@
 Each turn compares every node with the live operations of its host, and writes the differences. It
 needs no state of its own, so it is right again after a crash. Expired notices of other writers are
 removed. Several connections write at a time, so that of thousands of nodes that change at once none
-waits for all others. Source: K-1.
+waits for all others. A patch names the version of the node that was compared, so only a node that
+has changed meanwhile is read once more. Source: K-1.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
 from typing import Any
 
 from forewarn.clock import Clock
@@ -28,6 +30,7 @@ from forewarn.kubernetes.node_notices import (
     plan_notice,
 )
 from forewarn.protocol.timestamps import iso8601, parse
+from forewarn.values import value
 from forewarn_kubernetes.client import (
     CONFLICT,
     MISSING,
@@ -50,6 +53,16 @@ BUSY_TRIES = 5
 SHOWN = {"announced": PLANNED, "running": IN_PROGRESS}
 
 
+@value
+class SeenNode:
+    """A node as the cluster has last shown it."""
+
+    #: The parts that its notice depends on.
+    form: dict[str, Any]
+    #: Version of the whole node; heartbeats change it as well.
+    version: str = field(compare=False)
+
+
 class HostNotices:
     """The notices of one control plane on the nodes of one cluster."""
 
@@ -63,13 +76,13 @@ class HostNotices:
         self._clock = clock
         self._kubernetes = Kubernetes(config)
         self._types = dict(config.condition_types) or KEP_TYPES
-        self._watched: Watched[dict[str, Any]] | None = None
+        self._watched: Watched[SeenNode] | None = None
         self._closed = threading.Event()
 
     def watch(self) -> threading.Event:
         """Follow the cluster; return an event that is set when a notice on a node changes."""
         changed = threading.Event()
-        self._watched = Watched(Kubernetes(self._config), NODES, _notice_facts, changed=changed)
+        self._watched = Watched(Kubernetes(self._config), NODES, _seen, changed=changed)
         self._watched.start()
         return changed
 
@@ -88,38 +101,40 @@ class HostNotices:
         wanted = notices_of(operations)
         nodes = self._nodes()
         problems: list[str] = []
-        names: list[str] = []
+        plans: dict[str, NoticePlan] = {}
         for node in nodes:
-            name = node["metadata"]["name"]
-            plan = self._plan(node, wanted.get(name))
+            name = node.form["metadata"]["name"]
+            plan = self._plan(node.form, wanted.get(name))
             if plan.patch is not None:
-                names.append(name)
+                plan.patch["metadata"]["resourceVersion"] = node.version
+                plans[name] = plan
             else:
                 problems += _left_alone(name, plan, wanted)
         changed: list[str] = []
-        for name, written in self._write_all(names, wanted):
+        for name, written in self._write_all(plans, wanted):
             if isinstance(written, ForewarnError):
                 problems.append(f"node {name}: {written}")
                 continue
             changed += [name] if written.patch is not None else []
             problems += _left_alone(name, written, wanted)
-        if any(each["metadata"]["name"] in wanted for each in nodes):
+        if any(each.form["metadata"]["name"] in wanted for each in nodes):
             self._renew()
         return changed, problems
 
     def _write_all(
-        self, names: Sequence[str], wanted: Mapping[str, NodeNotice]
+        self, plans: Mapping[str, NoticePlan], wanted: Mapping[str, NodeNotice]
     ) -> list[tuple[str, NoticePlan | ForewarnError]]:
         """Write nodes, several at a time; return what was written, or why not."""
+        names = list(plans)
         writers = min(WRITERS_MAX, len(names))
         if not writers:
             return []
 
         def write(start: int) -> list[tuple[str, NoticePlan | ForewarnError]]:
-            # Reads and writes name the node's version, and are safe to repeat.
+            # Writes name the node's version, and are safe to repeat.
             with contextlib.closing(KeptKubernetes(self._config)) as kept:
                 return [
-                    (name, self._written(kept, name, wanted.get(name)))
+                    (name, self._written(kept, name, wanted.get(name), plans[name]))
                     for name in names[start::writers]
                 ]
 
@@ -127,14 +142,14 @@ class HostNotices:
             return [each for part in pool.map(write, range(writers)) for each in part]
 
     def _written(
-        self, kept: Kubernetes, name: str, notice: NodeNotice | None
+        self, kept: Kubernetes, name: str, notice: NodeNotice | None, plan: NoticePlan
     ) -> NoticePlan | ForewarnError:
         """Write one node, and wait as long as a busy API server asks for."""
         left = BUSY_TRIES
         while True:  # ends after `BUSY_TRIES` attempts
             left -= 1
             try:
-                return self._write(kept, name, notice)
+                return self._write(kept, name, notice, plan)
             except KubernetesBusy as error:
                 if not left:
                     return error
@@ -142,31 +157,30 @@ class HostNotices:
             except ForewarnError as error:
                 return error
 
-    def _nodes(self) -> list[dict[str, Any]]:
+    def _nodes(self) -> list[SeenNode]:
         if self._watched is not None:
             return self._watched.facts()
-        return [_notice_facts(each) for each in self._kubernetes.all(NODES)]
+        return [_seen(each) for each in self._kubernetes.all(NODES)]
 
     def _plan(self, node: Mapping[str, Any], notice: NodeNotice | None) -> NoticePlan:
         now_ms = self._clock.now_ms()
         return plan_notice(node, notice, writer=self.writer, types=self._types, now_ms=now_ms)
 
-    def _write(self, kept: Kubernetes, name: str, notice: NodeNotice | None) -> NoticePlan:
-        """Compare the present node, and patch it; after a conflict, the next turn retries."""
-        node = kept.find(f"{NODES}/{name}")
+    def _write(
+        self, kept: Kubernetes, name: str, notice: NodeNotice | None, plan: NoticePlan
+    ) -> NoticePlan:
+        """Patch a node; if it has changed since it was seen, compare the present node once.
+
+        Returns the plan that was carried out. After another conflict the next turn retries.
+        """
+        path = f"{NODES}/{name}"
+        if _is_patched(kept, path, plan):
+            return plan
+        node = kept.find(path)
         if node is None:
             return NoticePlan()
         plan = self._plan(node, notice)
-        if plan.patch is None:
-            return plan
-        try:
-            path = f"{NODES}/{name}/status"
-            kept.ask("PATCH", path, plan.patch, kind=STRATEGIC)
-        except KubernetesRefused as error:
-            if error.number not in {CONFLICT, MISSING}:
-                raise
-            return NoticePlan()
-        return plan
+        return plan if plan.patch is None or _is_patched(kept, path, plan) else NoticePlan()
 
     def _renew(self) -> None:
         """Renew the writer's Lease, which shows that the writer lives; create it if missing."""
@@ -189,6 +203,17 @@ class HostNotices:
                 "spec": spec,
             }
             self._kubernetes.ask("POST", place, form)
+
+
+def _is_patched(kept: Kubernetes, path: str, plan: NoticePlan) -> bool:
+    """Patch a node; return whether it still was the one that was compared."""
+    try:
+        kept.ask("PATCH", f"{path}/status", plan.patch, kind=STRATEGIC)
+    except KubernetesRefused as error:
+        if error.number not in {CONFLICT, MISSING}:
+            raise
+        return False
+    return True
 
 
 def _left_alone(name: str, plan: NoticePlan, wanted: Mapping[str, NodeNotice]) -> list[str]:
@@ -235,13 +260,13 @@ def _notice(operations: list[Mapping[str, Any]]) -> NodeNotice:
     )
 
 
-def _notice_facts(node: dict[str, Any]) -> dict[str, Any]:
+def _seen(node: dict[str, Any]) -> SeenNode:
     """Return the parts of a node that its notice depends on, without heartbeats."""
     meta = node["metadata"]
     annotations = meta.get("annotations") or {}
     conditions = (node.get("status") or {}).get("conditions") or []
-    known = ("type", "status", "reason", "message")
-    return {
+    known = ("type", "status", "reason", "message", "lastTransitionTime")
+    form = {
         "metadata": {
             "name": meta["name"],
             "annotations": {key: annotations[key] for key in ANNOTATIONS if key in annotations},
@@ -249,3 +274,4 @@ def _notice_facts(node: dict[str, Any]) -> dict[str, Any]:
         "spec": {"unschedulable": bool((node.get("spec") or {}).get("unschedulable"))},
         "status": {"conditions": [{key: each.get(key) for key in known} for each in conditions]},
     }
+    return SeenNode(form, meta["resourceVersion"])

@@ -249,10 +249,29 @@ def test_nodes_are_written_several_at_a_time(cluster: Cluster, config: Kubernete
     live = many(cluster, 2 * WRITERS_MAX)
     cluster.before_write = meet
     notices = HostNotices(config, "k", VirtualClock(NOW_MS))
-    names = [each["host"] for each in live]
-    written = notices._write_all(names, notices_of(live))
+    wanted = notices_of(live)
+    plans = {name: notices._plan(cluster.node(name), wanted[name]) for name in wanted}
+    written = notices._write_all(plans, wanted)
     assert all(plan.patch for _, plan in written if isinstance(plan, NoticePlan))
     assert (len(written), running[1]) == (2 * WRITERS_MAX, WRITERS_MAX)
+
+
+def test_only_a_node_that_has_changed_is_read_before_its_write(
+    cluster: Cluster, config: KubernetesConfig
+) -> None:
+    """A patch names the version that was listed; after a conflict the node is read. Source: K-1."""
+    live, path = many(cluster, 2), f"{NODES}/n0"
+
+    def report() -> None:
+        with cluster.lock:
+            if cluster.node("n0")["status"] == {"conditions": []}:
+                cluster.put(path, status={"conditions": [{"type": "Ready", "status": "True"}]})
+
+    cluster.before_write = report
+    changed, problems = HostNotices(config, "k", VirtualClock(NOW_MS)).turn(live)
+    assert (sorted(changed), problems) == (["n0", "n1"], [])
+    assert true_types(cluster, "n0") == {"MaintenancePlanned"}
+    assert [path for verb, path in cluster.requests if verb == "GET" and "?" not in path] == [path]
 
 
 def test_busy_api_server_is_asked_again(cluster: Cluster, config: KubernetesConfig) -> None:
