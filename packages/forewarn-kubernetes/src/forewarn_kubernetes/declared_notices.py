@@ -83,7 +83,7 @@ class DeclaredNotices:
             if message:
                 self._writer.tell(notice, "Refused" if answer.final else "Waiting", message)
         status = {
-            **self._with_openings(status_of(declaration), before, generation),
+            **self.with_openings(status_of(declaration), before, generation),
             **marks,
             "message": message[:TEXT_CHARACTERS_MAX],
             "observedGeneration": observed,
@@ -117,7 +117,7 @@ class DeclaredNotices:
                 marks[mark] = digest
         return answer, marks
 
-    def _with_openings(self, status: Resource, before: Resource, generation: int) -> Resource:
+    def with_openings(self, status: Resource, before: Resource, generation: int) -> Resource:
         """Return a status with the openings of its hosts; keep those of the notice for a while."""
         known = {each["host"]: each for each in before.get("hosts") or ()}
         now_ms = self._writer.now_ms

@@ -18,6 +18,7 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.declared_notices import PREFIX, DeclaredNotices
+from forewarn_kubernetes.declared_requests import DeclaredRequests
 from forewarn_kubernetes.discovery import Watched
 from forewarn_kubernetes.namespace_writer import (
     GROUP,
@@ -34,6 +35,8 @@ from forewarn_kubernetes.namespace_writer import (
 FINALIZER = "forewarn.io/cancel"
 #: States of a request's operations, the one that its status shows first.
 STATES = ("running", "announced", "planned", "failed", "cancelled", "succeeded")
+#: States of requests that are over.
+OVER = frozenset({"refused", "failed", "cancelled", "succeeded", "done"})
 
 
 class NamespaceNotBound(CallerError):
@@ -121,6 +124,7 @@ class _Namespace:
         self._api = api
         self._writer = NamespaceWriter(kubernetes, namespace, clock=clock, changed=changed)
         self._declared = DeclaredNotices(self._writer, api)
+        self._declared_requests = DeclaredRequests(api, self._declared)
 
     def check(self, principal: str) -> None:
         """Check that the token is of this namespace.
@@ -216,33 +220,44 @@ class _Namespace:
 
     def _answer_request(self, request: Resource) -> None:
         before = request.get("status") or {}
-        if before.get("state") in {"refused", "failed", "cancelled", "succeeded"}:
+        if before.get("state") in OVER:
             return
-        if not before.get("operations"):
+        if not before:
             self._hold(request)
-            status = self._begin(request)
-        else:
-            status = self._state(before["operations"])
+        try:
+            status = self._status(request)
+        except CallerError as error:
+            if before:
+                raise
+            status = {"state": "refused", "message": str(error)[:TEXT_CHARACTERS_MAX]}
         if status != before:
             self._writer.write(REQUESTS, request, status)
             if before.get("state") != status["state"]:
                 text = status["message"] or ", ".join(status.get("operations", ()))
                 self._writer.tell(request, str(status["state"]).capitalize(), text)
 
-    def _begin(self, request: Resource) -> Resource:
+    def _status(self, request: Resource) -> Resource:
+        """Carry a new request out; return the status of a request.
+
+        Raises:
+            CallerError: the service refuses the request.
+        """
         spec = request.get("spec") or {}
+        if "declare" in spec:
+            return self._declared_requests.status(request)
+        known = (request.get("status") or {}).get("operations")
+        return self._state(known or self._begin(spec, request["metadata"]["uid"]))
+
+    def _begin(self, spec: Resource, key: str) -> list[str]:
+        """Request operations; with a key, they are requested once, whatever crashes."""
         form = {
             "cause": spec.get("cause"),
             "targets": spec.get("targets"),
             "description": spec.get("description"),
             "not_before": spec.get("notBefore"),
         }
-        try:
-            # With its uid as the key, a request is carried out once, whatever crashes.
-            answer = self._api.post("/v1/operations", form, key=request["metadata"]["uid"])
-        except CallerError as error:
-            return {"state": "refused", "message": str(error)[:TEXT_CHARACTERS_MAX]}
-        return self._state([each["id"] for each in answer["operations"]])
+        answer = self._api.post("/v1/operations", form, key=key)
+        return [each["id"] for each in answer["operations"]]
 
     def _state(self, ids: list[str]) -> Resource:
         operations = [self._api.get(f"/v1/operations/{each}")["operation"] for each in ids]
@@ -264,8 +279,11 @@ class _Namespace:
 
     def _cancel(self, request: Resource) -> None:
         """Cancel the work of a deleted request, as far as it has not started."""
-        for each in (request.get("status") or {}).get("operations") or ():
-            path = f"/v1/operations/{each}/cancel"
+        status = request.get("status") or {}
+        paths = [f"/v1/operations/{each}/cancel" for each in status.get("operations") or ()]
+        if "maintenance" in status:
+            paths.append(f"/v1/maintenances/{status['maintenance']}/cancel")
+        for path in paths:
             reason = {"reason": "the Maintenance was deleted"}
             answer = ask_service(self._api, path, reason)
             if not answer.final:

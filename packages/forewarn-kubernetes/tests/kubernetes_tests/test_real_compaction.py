@@ -15,9 +15,9 @@ from forewarn_kubernetes import client, discovery
 from forewarn_kubernetes.client import Kubernetes, KubernetesUnreachable, VersionExpired
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.discovery import ZONE, NodeFacts, Watched, node_facts
+from kubernetes_tests.real_cluster import NODES, Relay
 from tests.agent.test_prepare_kubernetes import Cluster, serving
 from tests.kubernetes.control_plane import control_plane
-from kubernetes_tests.real_cluster import NODES, Relay
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

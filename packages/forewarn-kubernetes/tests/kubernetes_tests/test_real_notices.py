@@ -163,8 +163,8 @@ class Tenants:
     def __init__(self, pool: Pool, live: Live, directory: Path) -> None:
         """Bind the namespaces to the owners."""
         self.pool, self.live = pool, live
-        tokens = directory / "tokens"
-        tokens.mkdir()
+        self._tokens = directory / "tokens"
+        self._tokens.mkdir()
         live.fleet(
             hosts={"h1": {"driver": "manual"}, "h2": {"driver": "manual"}},
             groups={"web": {"owner": "a"}, "db": {"owner": "b"}},
@@ -172,12 +172,15 @@ class Tenants:
         )
         live.enable("w1", "d1")
         for owner in "ab":
-            name = f"kubernetes:c1:team-{owner}"
-            form = {"principal": name, "role": "owner", "owner": owner}
-            token = live.call("POST", "/v1/access/tokens", form).json["token"]
-            (tokens / f"team-{owner}").write_text(token)
+            self.bind(f"team-{owner}", role="owner", owner=owner)
         self.resources = TenantResources(pool.config("forewarn-resources"), "c1", live.clock)
-        self.answerer = ResourceAnswerer(live.url, tokens, self.resources)
+        self.answerer = ResourceAnswerer(live.url, self._tokens, self.resources)
+
+    def bind(self, namespace: str, **rights: str) -> None:
+        """Give the controller a token for a namespace."""
+        form = {"principal": f"kubernetes:c1:{namespace}", **rights}
+        token = self.live.call("POST", "/v1/access/tokens", form).json["token"]
+        (self._tokens / namespace).write_text(token)
 
     def turn(self) -> None:
         """Let the controller work once, without a problem."""
@@ -283,6 +286,30 @@ def test_request_keeps_its_schema(tenants: Tenants) -> None:
     assert tenants.pool.ask_as(token, "DELETE", f"{path}/again").status == 200
     tenants.turn()
     assert tenants.pool.cluster.ask("GET", f"{path}/again").status == 404
+
+
+def test_declared_request_shows_what_the_owner_sees(tenants: Tenants) -> None:
+    """Hosts with openings, none of which the API server drops; its deletion ends it. K-4, T-1."""
+    cluster, path = tenants.pool.cluster, f"{GROUP}/namespaces/ops/maintenances"
+    cluster.make("/api/v1/namespaces", {"metadata": {"name": "ops"}})
+    tenants.bind("ops", role="operator")
+    spec = {"cause": "host-reboot", "targets": ["h1"], "declare": {"severity": "routine"}}
+    form = {"apiVersion": "forewarn.io/v1alpha1", "kind": "Maintenance", "spec": spec}
+    form["metadata"] = {"name": "firmware"}
+    assert cluster.ask("POST", path, form).status == 422, "without a duration"
+    spec["duration"] = "10m"
+    cluster.make(path + STRICT, form)
+    tenants.turn()
+    tenants.live.settle()
+    tenants.turn()
+    request: Any = cluster.ask("GET", f"{path}/firmware").form()
+    assert (request["status"]["maintenance"], request["status"]["state"]) == ("m-1", "open")
+    assert request["status"]["hosts"][0]["openings"]
+    assert request["status"]["hosts"] == tenants.notice()["status"]["hosts"]
+    assert cluster.ask("DELETE", f"{path}/firmware").status == 200
+    tenants.turn()
+    assert cluster.ask("GET", f"{path}/firmware").status == 404
+    assert tenants.live.get("/v1/maintenances/m-1")["maintenance"]["state"] == "cancelled"
 
 
 def test_kubectl_shows_a_notice_in_its_columns(tenants: Tenants) -> None:

@@ -358,6 +358,66 @@ def test_request_for_the_vm_of_another_owner_is_refused(stage: Stage) -> None:
     )
 
 
+def ask_declared(stage: Stage, **spec: object) -> str:
+    """Request declared work in a namespace of operators; return the path of the resource."""
+    form = {"principal": "kubernetes:c1:ops", "role": "operator"}
+    reply = stage.live.call("POST", "/v1/access/tokens", form)
+    (stage.tokens / "ops").write_text(f"{reply.json['token']}\n")
+    known = {"cause": "host-reboot", "targets": ["h1"], "duration": "10m", "declare": {}}
+    return stage.ask("ops", "firmware", **known | spec)
+
+
+def test_request_for_declared_work_shows_choices_and_openings(stage: Stage) -> None:
+    """The owner sees the declaration, and the requester what the owner answers. K-4, T-1."""
+    path = ask_declared(stage)
+    assert stage.turn() == []
+    stage.live.settle()
+    assert stage.turn() == []
+    status = stage.cluster.objects[path]["status"]
+    assert (status["maintenance"], status["state"]) == ("m-1", "open")
+    [host] = status["hosts"]
+    assert (host["state"], len(host["openings"]) > 0) == ("open", True)
+    assert stage.notice("team-a")["status"]["handBackDeadline"] == status["handBackDeadline"]
+    writes = len(stage.cluster.changes)
+    stage.turn()
+    assert len(stage.cluster.changes) == writes
+    stage.patch("team-a", {"choices": [{"vm": "w1", "at": "2027-01-20T02:00:00Z"}]})
+    stage.turn()
+    stage.live.settle()
+    stage.turn()
+    status = stage.cluster.objects[path]["status"]
+    assert (status["state"], status["hosts"][0]["chosenStart"]) == (
+        "chosen",
+        "2027-01-20T02:00:00Z",
+    )
+
+
+def test_declared_request_is_carried_out_once_and_cancelled_by_its_deletion(stage: Stage) -> None:
+    """A controller that crashes before it has noted the maintenance creates no other. K-4."""
+    path = ask_declared(stage)
+    stage.turn()
+    stage.cluster.objects[path].pop("status")
+    stage.turn()
+    request = stage.cluster.objects[path]
+    assert request["status"]["maintenance"] == "m-1"
+    meta = {**request["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+    stage.cluster.put(path, **{**request, "metadata": meta})
+    stage.turn()
+    assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
+    [maintenance] = stage.live.get("/v1/maintenances")["maintenances"]
+    assert maintenance["state"] == "cancelled"
+
+
+def test_refused_declaration_leaves_no_draft(stage: Stage) -> None:
+    """A window that the policy does not allow is refused, with the service's reason. K-4, T-1."""
+    path = ask_declared(stage, declare={"handBack": "1h"})
+    stage.turn()
+    status = stage.cluster.objects[path]["status"]
+    assert (status["state"], "hand-back" in status["message"]) == ("refused", True)
+    [maintenance] = stage.live.get("/v1/maintenances")["maintenances"]
+    assert maintenance["state"] == "cancelled"
+
+
 def test_deleted_request_loses_its_finalizer(stage: Stage) -> None:
     """An owner may not cancel announced work, so the work continues; nothing is stuck. K-4."""
     path = stage.ask("team-a", "again", cause="reboot", targets=["w1"])
