@@ -203,3 +203,15 @@ def test_owner_who_sells_a_group_keeps_its_disturbance(rig: Rig) -> None:
     rig.wait(MINUTE_MS)
     lost = {each.owner: each.ms for each in of_rig(rig).disturbances}
     assert lost == {"": MINUTE_MS, "shop": 3 * MINUTE_MS}
+
+
+def test_time_of_two_tenures_counts_once_after_the_clock_was_set_back() -> None:
+    """An owner that gets its VM back at an earlier time has it once in between. Source: T-13."""
+    report = of(
+        lived("arrived", 200),
+        lived("left", 600),
+        lived("arrived", 400),
+        event("A", 450, 550),
+    )
+    assert (report.counted_ms, report.disturbed_ms) == (900, 100)
+    assert len(report.disturbances) == 1

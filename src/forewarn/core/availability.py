@@ -7,6 +7,7 @@ Theory of operation
     either was there all the time, since records older than 400 days are deleted.
 2.  *Disturbances.* An event disturbs each of its VMs from Started until it has left its document,
     or from Started for as long as the interruption that its driver measured, if that is shorter.
+    Where the clock was set back, two tenures of an owner may overlap; each instant counts once.
 3.  *Pieces.* Within the tenures and the period, each millisecond in which a VM is disturbed
     belongs to one event: the one that started first.
 
@@ -159,7 +160,7 @@ def availability(
             events[vm, record.group, record.owner].append(record)
     vms, disturbances = [], []
     for key in sorted(tenures):
-        spans = [span for each in tenures[key] if (span := _clip(each, period))]
+        spans = _union(span for each in tenures[key] if (span := _clip(each, period)))
         if not spans:
             continue
         pieces = list(_pieces(key, events.get(key, ()), spans, period))
@@ -217,6 +218,17 @@ def _clip(span: Span, period: Period) -> Span | None:
     return (begin, end) if begin < end else None
 
 
+def _union(spans: Iterable[Span]) -> list[Span]:
+    """Return spans without overlaps: the clock may be set back between two tenures of an owner."""
+    union: list[Span] = []
+    for begin, end in sorted(spans):
+        if union and begin <= union[-1][1]:
+            union[-1] = union[-1][0], max(end, union[-1][1])
+        else:
+            union.append((begin, end))
+    return union
+
+
 def _pieces(
     key: TenureKey, events: Iterable[AvailabilityRecord], spans: Iterable[Span], period: Period
 ) -> Iterator[Disturbance]:
@@ -225,7 +237,7 @@ def _pieces(
         ((disturbed_span(each, period.at_ms), each) for each in events),
         key=lambda pair: (pair[0], pair[1].event),
     )
-    for tenure_begin, tenure_end in sorted(spans):
+    for tenure_begin, tenure_end in spans:
         counted_to = tenure_begin
         for (begin, end), event in ordered:
             piece_begin, piece_end = max(begin, counted_to), min(end, tenure_end)

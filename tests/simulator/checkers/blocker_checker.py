@@ -28,6 +28,7 @@ from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.blockers import Blocker, Code, code_of
+from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
@@ -142,8 +143,11 @@ class WorldCopy:
         operation = min((t.operation for t in works if t.state.value == "working"), default=0)
         if code is code_of("operator") and not maintenance.running:
             draft = maintenance.state is MaintenanceState.DRAFT
-            word = StartMaintenance(number) if draft else ResumeMaintenance(number)
-            return lambda: self.take(word)
+            if not draft:
+                return lambda: self.take(ResumeMaintenance(number))
+            # Where the policy requires a declaration, a start is refused.
+            declares = stimuli.DeclareMaintenance(number, Severity.ROUTINE)
+            return lambda: self.take(StartMaintenance(number), declares)
         if code in {code_of("operator"), code_of("driver")}:
             return lambda: self.take(self._end(operation))
         if code is code_of("approval"):
