@@ -33,7 +33,7 @@ BESIDE = (ROOT / "packages" / "forewarn-azure" / "src",)
 
 
 #: Functions that every rule has.
-COMMON = {"blockers", "earliest", "depends_on_waves"}
+COMMON = {"blockers", "choosing", "earliest", "depends_on_waves"}
 
 
 class Naming(NamedTuple):
@@ -92,7 +92,6 @@ RULES = (
             r"\bclosed\(",
             r"\b_opening\(",
         ),
-        (r"_opening\(",),
     ),
     Naming(
         "pause",
@@ -133,11 +132,8 @@ RULES = (
         "notice",
         ("notice",),
         (
-            r"(maintenance_policy|base|applied|self\.policy|_terms\.policy)\.notice_s",
-            r"'notice_s', 'max_failures'",
+            r"(policy|base|applied|given)\.notice_s\b(?!\[)",
             r"\bnotice_s: int = 900",
-            r"'notice': 'notice_s'",
-            r"_notice_s\(base",
         ),
     ),
 )

@@ -22,7 +22,7 @@ from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import Alert, Operation
 from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan, postponed_hosts
 from forewarn.core.naming import RACK, Labels
-from forewarn.core.openings import planning_notice_s
+from forewarn.core.notices import planning_policy
 from forewarn.core.policy import AppliedPolicy, NoticePolicy, maintenance_policy
 from forewarn.core.state import State
 from forewarn.core.stimulus import PlanMade
@@ -168,7 +168,7 @@ def planner_task(
         columns_of(state.topology, room),
         _state_of(state, maintenance, now_ms=now_ms, base=base),
         state.plans.get(maintenance.plan),
-        replace(base, notice_s=_notice_s(base, policy, maintenance, planning_ms)),
+        planning_policy(base, policy, maintenance, planning_ms=planning_ms),
         asked_of(state, maintenance, now_ms),
         now_ms,
         applied=state.applied_policy,
@@ -189,7 +189,7 @@ def task_under(
     return replace(
         task,
         state=_state_of(state, maintenance, now_ms=now_ms, base=applied),
-        policy=replace(applied, notice_s=_notice_s(applied, policy, maintenance, 0)),
+        policy=planning_policy(applied, policy, maintenance),
     )
 
 
@@ -334,13 +334,6 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
         columns.vm_groups,
         room.vm_memory if room else array("i", [0]) * len(columns.vm_hosts),
     )
-
-
-def _notice_s(
-    base: MaintenancePolicy, policy: NoticePolicy, maintenance: Maintenance, planning_ms: int
-) -> int:
-    """Return the required notice, with the time to plan and to announce it."""
-    return planning_notice_s(base, policy, maintenance) + -(-planning_ms // SECOND_MS)
 
 
 def asked_of(state: State, maintenance: Maintenance, now_ms: int) -> Asked:

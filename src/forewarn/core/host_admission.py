@@ -30,7 +30,7 @@ from forewarn.core.sites import AnnouncingSite, HostSite, StartingSite, WaveSite
 from forewarn.core.stimulus import PostponeHosts
 from forewarn.core.topology import Health
 from forewarn.core.usage import subjects_of_host
-from forewarn.core.waiting import lack_of_room, waits_since_ms, work_before
+from forewarn.core.waiting import obstacle, waits_since_ms, work_before
 from forewarn.planning.eligible import HORIZON_MS
 from forewarn.planning.plan import Wave
 from forewarn.planning.policy import Subject, subject_text
@@ -84,12 +84,8 @@ class Admission:
             return Blocker(PLANNING, maintenance.id, now_ms)
         placements = planned_placements(draft, maintenance, host)
         probe = with_execution(_probe(maintenance, host), placements=placements)
-        before = work_before(draft, probe)
-        if before is not None:
-            return Blocker(before.code, before.subject, now_ms)
-        lack = lack_of_room(draft, probe)
-        if lack is not None:
-            return lack
+        if blocker := obstacle(draft, probe):
+            return blocker
         over = announce_shortage(draft, maintenance, host)
         return Blocker(BUDGET, subject_text(over), now_ms) if over else None
 

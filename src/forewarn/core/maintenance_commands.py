@@ -33,7 +33,7 @@ from forewarn.core.maintenance import (
     pluralized,
     postponed_hosts,
 )
-from forewarn.core.openings import notice_owed_s
+from forewarn.core.notices import notice_owed_s
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.refusals import (
     DeclarationRefused,
@@ -48,7 +48,15 @@ from forewarn.core.stimulus import ApplyPolicy
 from forewarn.core.targets import return_time_s
 from forewarn.core.ticket import Ticket, TicketTarget, TicketText, TicketType
 from forewarn.core.waiting import waits_until_shown
-from forewarn.core.waves import PLAN_AGAIN_S, PLAN_AGAIN_S_MAX, renewal_ms, stop, withdraw
+from forewarn.core.waves import (
+    PLAN_AGAIN_S,
+    PLAN_AGAIN_S_MAX,
+    pause_end_ms,
+    renewal_ms,
+    stop,
+    with_changed_pause,
+    withdraw,
+)
 from forewarn.core.why import why_impossible
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
@@ -250,7 +258,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number, phase = maintenance.number, maintenance.phase
     assert isinstance(phase, Halted), maintenance
-    forgiven, pause_ms = maintenance.forgiven, draft.policy_of(maintenance).pause_s * SECOND_MS
+    forgiven = maintenance.forgiven
     rests_until_ms = maintenance.rests_until_ms
     if maintenance.state is MaintenanceState.STOPPED:
         targets = draft.progress(number).targets.values()
@@ -259,7 +267,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
             text = f"{pluralized(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
             ended_ms = max(each.ended_ms or 0 for each in failed)  # a pause follows these, too
-            rests_until_ms = max(min(ended_ms, draft.now_ms) + pause_ms, rests_until_ms or 0)
+            rests_until_ms = max(pause_end_ms(draft, maintenance, ended_ms), rests_until_ms or 0)
         forgiven = len(draft.progress(number).failed)
     wave_begun = draft.progress(number).has_begun(maintenance.wave)
     # If hosts of a stopped wave are still in work, the wave ends like any other: check, then pause.
@@ -271,7 +279,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
         assert phase.wave is not None, maintenance
         after, rests_until_ms = Working(phase.wave, phase.plan), maintenance.rests_until_ms
     elif wave_begun:
-        rests_until_ms = draft.now_ms + pause_ms
+        rests_until_ms = pause_end_ms(draft, maintenance)
     resumed = move_maintenance(maintenance, MaintenanceMove.RESUME, after, now_ms=draft.now_ms)
     resumed = replace(resumed, forgiven=forgiven, rests_until_ms=rests_until_ms)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
@@ -438,24 +446,20 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     """
     if word.policy == draft.maintenance_policy:
         return
-    longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
+    before = draft.maintenance_policy
     applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, word.policy)
     unseen = [
         operation
         for operation in draft.operations(("state", OperationState.ANNOUNCED.value))
         if waits_until_shown(draft, operation, operation.unseen_vms)
     ]
-    draft.put("policy.applied", _sentence(draft.maintenance_policy, word.policy), applied)
+    draft.put("policy.applied", _sentence(before, word.policy), applied)
     for operation in unseen:
         if not waits_until_shown(draft, operation, operation.unseen_vms):
             transitions.renew(draft, operation)  # the notice counts from now. H-7
     for maintenance in tuple(draft.maintenances.values()):
         withdraw(draft, maintenance)
-        if maintenance.rests_until_ms and longer_ms and not maintenance.exemption.emergency:
-            rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
-            maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
-            text = f"{maintenance.id} pauses as long as the new policy says"
-            draft.put("maintenance.pause-changed", text, maintenance)
+        maintenance = with_changed_pause(draft, maintenance, before)
         text = f"{maintenance.id} is planned by the new policy"
         plan_remaining_again(draft, maintenance, text)
         _plan_limits_again(draft, maintenance, text)

@@ -16,26 +16,15 @@ from forewarn.core.durations import host_s, span_s
 from forewarn.core.host_orders import orders_of
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance
+from forewarn.core.notices import planning_notice_s
 from forewarn.core.owner_choices import Decision
-from forewarn.core.policy import NoticePolicy
 from forewarn.core.usage import subjects_of_host
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, Code
-from forewarn.rules.budget import BUDGET
-from forewarn.rules.fault_domain import FAULT_DOMAIN
-from forewarn.rules.hand_back import HAND_BACK
-from forewarn.rules.notice import NOTICE
-from forewarn.rules.other_waits import EARLIEST_START
-from forewarn.rules.previous_wave import PREVIOUS_WAVE
-from forewarn.rules.test_first import TEST_FIRST
-from forewarn.rules.window import WINDOW
+from forewarn.rules import CHOOSING, blockers_of
+from forewarn.rules.blockers import Blocker
+from forewarn.rules.pause import after_pause_ms
+from forewarn.rules.site import Site, SiteWork
 from forewarn.values import value
 
-#: Time between the plan's announcement of a wave and the effective notice, in seconds: for the
-#: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
-ANNOUNCING_S = 60
-#: The same time as a number of notice margins, if longer: the emulator's clock runs fast.
-MARGINS = 5
 #: Time to plan after a choice, in seconds.
 PLANNING_S = 60
 #: Maximum number of openings of a host.
@@ -55,33 +44,20 @@ class Opening:
     room: int | None = None
 
 
-def planning_notice_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maintenance) -> int:
-    """Return the required notice of a wave, with the time to announce it, in seconds."""
-    margin_s = -(-policy.notice_margin_ms // SECOND_MS)
-    return notice_owed_s(base, policy, work) + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
-
-
-def notice_owed_s(base: MaintenancePolicy, policy: NoticePolicy, work: Maintenance) -> int:
-    """Return the notice that the impact of a maintenance requires, in seconds. See N-1, T-6."""
-    if work.exemption.waives(NOTICE):
-        return 0
-    return max(base.notice_s, policy.notice_s[work.shown_impact])
-
-
 class Openings:
     """The openings of one declared maintenance; costs its choices once."""
 
     def __init__(self, draft: Draft, maintenance: Maintenance) -> None:
         """Read the chosen starts and the work at hand."""
         assert maintenance.declaration is not None, maintenance
-        self._draft, self._maintenance = draft, maintenance
+        self.draft, self.maintenance = draft, maintenance
         self._deadline_ms = maintenance.declaration.deadline_ms
         policy = draft.policy_of(maintenance)
         notice_ms = planning_notice_s(policy, draft.policy, maintenance) * SECOND_MS
         lasts_s = [host_s(draft.state, maintenance, host) for host in maintenance.hosts]
-        self._lasts_ms = max(lasts_s) * SECOND_MS
+        self.lasts_ms = max(lasts_s) * SECOND_MS
         #: Time from the end of a wave to the start of the next.
-        self._gap_ms = max(notice_ms, policy.pause_s * SECOND_MS)
+        self._gap_ms = max(notice_ms, after_pause_ms(policy, 0))
         self._hosts_at: dict[int, list[str]] = {}
         #: The chosen starts, by time.
         self._starts: list[int] = []
@@ -97,11 +73,11 @@ class Openings:
     @property
     def now_ms(self) -> int:
         """The time for which the openings are computed, ms since the epoch UTC."""
-        return self._draft.now_ms
+        return self.draft.now_ms
 
     def _free_ms(self) -> int:
         """Return when a wave may start after the work at hand, ms since the epoch UTC."""
-        maintenance, draft = self._maintenance, self._draft
+        maintenance, draft = self.maintenance, self.draft
         ends_ms = [0]
         for target in draft.progress(maintenance.number).worked_on:
             operation = draft.operation(target.operation)
@@ -129,31 +105,11 @@ class Openings:
         `until_ms`: the hand-back deadline of the owner who chooses, ms since the epoch UTC; 0: that
         of the declaration.
         """
-        draft, maintenance = self._draft, self._maintenance
-        if start_ms > (until_ms or self._deadline_ms):
-            return self._says(HAND_BACK, "it is after the hand-back deadline")
-        if start_ms < draft.now_ms:
-            return self._says(NOTICE, "this time is past")
-        if start_ms < self.soonest_ms:
-            return self._says(NOTICE, "its notice, or work at hand, would not be over")
-        if start_ms < (maintenance.earliest_ms or 0):
-            return self._says(EARLIEST_START, "the maintenance begins later")
-        tested_ms = self._tested_ms(host)
-        if tested_ms is None:
-            return self._says(TEST_FIRST, "choose a time for the hosts of the test group first")
-        if start_ms < tested_ms:
-            return self._says(TEST_FIRST, "the test before it would not be observed")
-        words = draft.topology.words_on(host)
-        if not draft.policy_of(maintenance).is_open(words, (start_ms, start_ms + self._lasts_ms)):
-            return self._says(WINDOW, "no window is open, or a freeze is in force")
-        clear_ms = self._gap_ms + self._lasts_ms
-        first = bisect_right(self._starts, start_ms - clear_ms)
-        for other_ms in self._starts[first : bisect_left(self._starts, start_ms + clear_ms)]:
-            if other_ms != start_ms and self._hosts_at[other_ms] != [host]:
-                return self._says(PREVIOUS_WAVE, "other work is planned around that time")
-        return self._beside(host, start_ms)
+        site = _ChosenSite(self, host, start_ms, until_ms=until_ms or self._deadline_ms)
+        policy = self.draft.policy_of(self.maintenance)
+        return next(blockers_of(CHOOSING, policy, site), None)
 
-    def _tested_ms(self, host: str) -> int | None:
+    def tested_ms(self, host: str) -> int | None:
         """Return when the tests before a host are over by the chosen times; None: unknown. T-8."""
         tested_ms = 0
         for order in self._orders:
@@ -161,41 +117,44 @@ class Openings:
                 starts_ms = [self._start_of.get(each) for each in order.first]
                 if None in starts_ms:
                     return None
-                ends_ms = [at_ms + self._lasts_ms for at_ms in starts_ms if at_ms is not None]
+                ends_ms = [at_ms + self.lasts_ms for at_ms in starts_ms if at_ms is not None]
                 observed_ms = max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
                 tested_ms = max(tested_ms, observed_ms)
         return tested_ms
 
-    def _beside(self, host: str, start_ms: int) -> Blocker | None:
-        """Return why a host cannot join the hosts that chose a start. See G-1, F-3."""
-        others = [each for each in self._hosts_at.get(start_ms, ()) if each != host]
-        if not others:
-            return None
-        topology, label = self._draft.topology, self._maintenance.failure_domain
+    def meets_other_wave(self, host: str, start_ms: int) -> bool:
+        """Whether a start is too near the start that other hosts chose, without being the same."""
+        clear_ms = self._gap_ms + self.lasts_ms
+        first = bisect_right(self._starts, start_ms - clear_ms)
+        near = self._starts[first : bisect_left(self._starts, start_ms + clear_ms)]
+        return any(each != start_ms and self._hosts_at[each] != [host] for each in near)
+
+    def beside(self, host: str, start_ms: int) -> list[str]:
+        """Return the other hosts that chose a start."""
+        return [each for each in self._hosts_at.get(start_ms, ()) if each != host]
+
+    def meets_other_domain(self, host: str, others: list[str]) -> bool:
+        """Whether others are in another failure domain, if the work is on one at a time. T-12."""
+        topology, label = self.draft.topology, self.maintenance.failure_domain
         domain = topology.failure_domain(host, label)
-        if any(topology.failure_domain(other, label) != domain for other in others):
-            return self._says(
-                PREVIOUS_WAVE,
-                "another failure domain is worked on then; choose another time for this host",
-            )
+        return any(topology.failure_domain(other, label) != domain for other in others)
+
+    def in_other_domains(self, host: str, others: list[str]) -> Iterator[str]:
+        """Yield the hosts of others that have VMs of its groups in other fault domains."""
+        topology = self.draft.topology
         groups, zone = set(self._groups(host)), topology.hosts[host].fault_zone
         for other in others:
             known = topology.hosts.get(other)
             if known and known.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
-                return self._says(
-                    FAULT_DOMAIN,
-                    "another fault domain is disturbed then; choose another time for this host",
-                )
-        room = self._room(host, others)
-        return self._says(BUDGET, "its budget is full then") if room == 0 else None
+                yield other
 
     def _groups(self, host: str) -> Iterator[str]:
-        topology = self._draft.topology
+        topology = self.draft.topology
         return (topology.vms[name].group for name in topology.vms_on(host))
 
-    def _room(self, host: str, others: list[str]) -> int | None:
+    def room(self, host: str, others: list[str]) -> int | None:
         """Return how many hosts like this one fit beside others; None: no budget limits them."""
-        topology, limits = self._draft.topology, self._draft.plan_of(self._maintenance).limits
+        topology, limits = self.draft.topology, self.draft.plan_of(self.maintenance).limits
         if not limits:
             return None
         used = Counter(each for other in others for each in subjects_of_host(topology, other))
@@ -207,29 +166,26 @@ class Openings:
         ]
         return min(rooms, default=None)
 
-    def _says(self, code: Code, text: str) -> Blocker:
-        return Blocker(code, "", self._draft.now_ms, text=text)
-
     def of(self, host: str, *, until_ms: int = 0) -> list[Opening]:
         """Return the openings of a host until a deadline, by time; O(chosen and open spans)."""
-        draft, lasts_ms = self._draft, self._lasts_ms
-        tested_ms = self._tested_ms(host)
+        draft, lasts_ms = self.draft, self.lasts_ms
+        tested_ms = self.tested_ms(host)
         if tested_ms is None:
             return []
-        first_ms = max(self.soonest_ms, self._maintenance.earliest_ms or 0, tested_ms)
+        first_ms = max(self.soonest_ms, self.maintenance.earliest_ms or 0, tested_ms)
         first_ms = -(-first_ms // SECOND_MS) * SECOND_MS
         last_ms = until_ms = until_ms or self._deadline_ms
         if first_ms > last_ms or host not in draft.topology.hosts:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)
-        spans = draft.policy_of(self._maintenance).open_spans_of(words, span)
+        spans = draft.policy_of(self.maintenance).open_spans_of(words, span)
         others = [each for each in self._starts if self._hosts_at[each] != [host]]
         openings = [
-            Opening(each, each, self._room(host, self._hosts_at[each]))
+            Opening(each, each, self.room(host, self._hosts_at[each]))
             for each in others
             if first_ms <= each <= last_ms and self.blocker(host, each, until_ms=until_ms) is None
         ]
-        alone = self._room(host, [])
+        alone = self.room(host, [])
         if alone != 0:
             for from_ms, to_ms in spans:
                 ends_ms = min(to_ms - lasts_ms, last_ms)
@@ -239,7 +195,7 @@ class Openings:
 
     def _between(self, from_ms: int, to_ms: int, others: list[int]) -> Iterator[tuple[int, int]]:
         """Yield the spans of starts that stay clear of other chosen starts."""
-        clear_ms = self._gap_ms + self._lasts_ms
+        clear_ms = self._gap_ms + self.lasts_ms
         for other_ms in others:
             if other_ms + clear_ms <= from_ms:
                 continue
@@ -260,3 +216,44 @@ class Openings:
     def start_in(self, opening: Opening, start_ms: int) -> int:
         """Return the start within an opening that is nearest to a time."""
         return min(max(start_ms, opening.start_ms), opening.latest_ms)
+
+
+class _ChosenSite(Site):
+    """A host at the start that its owner chooses."""
+
+    def __init__(self, openings: Openings, host: str, start_ms: int, *, until_ms: int) -> None:
+        draft = openings.draft
+        self._openings, self._host = openings, host
+        self.now_ms = self.since_ms = draft.now_ms
+        self.start_ms, self.end_ms = start_ms, start_ms + openings.lasts_ms
+        self.soonest_ms, self.hand_back_ms = openings.soonest_ms, until_ms
+        self.earliest_ms = openings.maintenance.earliest_ms or 0
+        self.tested_ms = openings.tested_ms(host)
+
+    @property
+    def words(self) -> frozenset[str]:  # type: ignore[override]
+        """The pairs of the host."""
+        return self._openings.draft.topology.words_on(self._host)
+
+    @property
+    def meets_other_wave(self) -> bool:  # type: ignore[override]
+        """Whether another wave is too near."""
+        return self._openings.meets_other_wave(self._host, self.start_ms)
+
+    @property
+    def meets_other_domain(self) -> bool:  # type: ignore[override]
+        """Whether hosts of another failure domain chose the same start."""
+        others = self._openings.beside(self._host, self.start_ms)
+        return self._openings.meets_other_domain(self._host, others)
+
+    @property
+    def room(self) -> int | None:  # type: ignore[override]
+        """The room beside the hosts that chose the same start; a host alone has room."""
+        others = self._openings.beside(self._host, self.start_ms)
+        return self._openings.room(self._host, others) if others else None
+
+    def work_elsewhere(self) -> Iterator[SiteWork]:
+        """Yield the hosts that chose the same start in other fault domains of its groups."""
+        others = self._openings.beside(self._host, self.start_ms)
+        for other in self._openings.in_other_domains(self._host, others):
+            yield SiteWork(other)

@@ -16,7 +16,6 @@ from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.core.waiting import waits_since_ms
 from forewarn.planning.plan import HostOrder, Wave
 from forewarn.rules.hand_back import DEADLINE
-from forewarn.rules.notice import NOTICE
 from forewarn.rules.site import OwnerDisturbance, Site
 from forewarn.rules.subjects import Scope
 
@@ -62,6 +61,7 @@ class HostSite(Site):
         self.last_wave, self.last_wave_ends_ms = "", 0
         self.paused_until_ms = maintenance.rests_until_ms or 0
         self.earliest_ms = maintenance.earliest_ms or 0
+        self.exemption = maintenance.exemption
         self.postponed_until_ms, self.postponed_by = next(
             ((each.until_ms, each.by) for each in maintenance.postponed if each.host == host),
             (0, ""),
@@ -93,8 +93,7 @@ class AnnouncingSite(HostSite):
         if not self.hands_back.allows(self.latest_start_ms) and self.hands_back.otherwise_ms:
             self.hand_back_ms, self.hand_back = self.hands_back.otherwise_ms, DEADLINE
         policy = sites.draft.policy
-        waived = sites.maintenance.exemption.waives(NOTICE)
-        self.impact_notice_s = 0 if waived else policy.notice_s[sites.maintenance.shown_impact]
+        self.impact_notice_s = policy.notice_s[sites.maintenance.shown_impact]
         self.notice_margin_ms = policy.notice_margin_ms
 
     def tests(self) -> Iterable[int]:

@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from forewarn.core.draft import Draft
+from forewarn.core.impact import Cause
 from forewarn.core.indexes import Place, disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.maintenance import TargetState
+from forewarn.core.maintenance import Maintenance, TargetState
 from forewarn.core.topology import Health
 from forewarn.rules import OCCUPIED, blockers_of
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.capacity import CAPACITY, UNSIZED
-from forewarn.rules.fault_domain import FAULT_DOMAIN
 from forewarn.rules.host_busy import HOST_BUSY
 from forewarn.rules.other_waits import HOST_FAILED, UNKNOWN_HOST, UNSEEN
 from forewarn.rules.site import OccupiedPlace, Site, SiteWork
@@ -36,6 +36,17 @@ def work_before(draft: Draft, operation: Operation) -> Blocker | None:
     return blocker or next(blockers_of(OCCUPIED, draft.maintenance_policy, site), None)
 
 
+def obstacle(draft: Draft, operation: Operation) -> Blocker | None:
+    """Return the other work that an operation must wait for, or why its VMs cannot move. F-3.
+
+    None: neither. Costs `work_before`, and the VMs on the destinations and on their way there.
+    """
+    before = work_before(draft, operation)
+    if before is not None:
+        return Blocker(before.code, before.subject, draft.now_ms)
+    return lack_of_room(draft, operation)
+
+
 class WorkSite(Site):
     """The host or VM of an operation, beside other work."""
 
@@ -43,6 +54,9 @@ class WorkSite(Site):
         """Store the operation; other work is looked up when a rule asks for it."""
         self._draft, self._operation = draft, operation
         self.since_ms = waits_since_ms(operation)
+        maintenance = draft.maintenances.get(operation.maintenance)
+        if maintenance is not None:
+            self.exemption = maintenance.exemption
 
     def work_there(self) -> Iterator[SiteWork]:
         """Yield the work that occupies the operation's VM or host. See G-1.
@@ -83,9 +97,6 @@ class WorkSite(Site):
         """
         draft, operation = self._draft, self._operation
         domain = fault_domain_of(draft, operation)
-        maintenance = draft.maintenances.get(operation.maintenance)
-        if maintenance is not None and maintenance.exemption.waives(FAULT_DOMAIN):
-            return
         for group in disturbed_groups(draft.topology, operation) if operation.routine else ():
             for other in _under_way(draft, operation, ("group", group)):
                 elsewhere = fault_domain_of(draft, other)
@@ -186,6 +197,20 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
             text = f"host {to} has no room left for the VMs of {operation.host}"
             return Blocker(CAPACITY, to, now_ms, text=text)
     return None
+
+
+def crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
+    """Return why announced work must be withdrawn: VMs still on its host, or without room.
+
+    Empty: neither.
+    """
+    if not maintenance.move_s:
+        return ""
+    if operation.cause is not Cause.LIVE_MIGRATION:
+        vms = draft.topology.vms_on(operation.host)
+        return f"vm {vms[0]} is still on {operation.host}, which must be empty" if vms else ""
+    lack = lack_of_room(draft, operation)
+    return lack.text if lack else ""
 
 
 def memory_used(draft: Draft, host: str, arriving: set[str], *, but: int) -> int | None:

@@ -28,12 +28,14 @@ from forewarn.core.maintenance import (
     pluralized,
     target_key,
 )
+from forewarn.core.notices import starts_without_notice
 from forewarn.core.operation_requests import plan as planned_operations
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.targets import followed_by
-from forewarn.core.waiting import lack_of_room
+from forewarn.core.waiting import crowded
 from forewarn.planning.plan import Wave
-from forewarn.rules.notice import NOTICE
+from forewarn.planning.policy import MaintenancePolicy
+from forewarn.rules.pause import after_pause_ms
 from forewarn.values import replace
 
 #: Delay before planning again, in seconds: after a plan without a wave, a failed planning, or a
@@ -124,13 +126,36 @@ def exceeds_failure_budget(maintenance: Maintenance, failed: int) -> bool:
     return failed > maintenance.max_failures + maintenance.forgiven
 
 
+def pause_end_ms(draft: Draft, maintenance: Maintenance, ended_ms: int | None = None) -> int:
+    """Return when the pause after a wave ends, ms since the epoch UTC; it begins now, or earlier.
+
+    `ended_ms`: when the wave ended. A later time is one of a clock that was set back.
+    """
+    ended_ms = draft.now_ms if ended_ms is None else min(ended_ms, draft.now_ms)
+    return after_pause_ms(draft.policy_of(maintenance), ended_ms)
+
+
+def with_changed_pause(
+    draft: Draft, maintenance: Maintenance, before: MaintenancePolicy
+) -> Maintenance:
+    """Return a maintenance whose pause, if one has begun, is as long as the new policy says."""
+    longer_ms = after_pause_ms(draft.maintenance_policy, 0) - after_pause_ms(before, 0)
+    if not maintenance.rests_until_ms or not longer_ms or maintenance.exemption.emergency:
+        return maintenance
+    rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0) or None
+    maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
+    text = f"{maintenance.id} pauses as long as the new policy says"
+    draft.put("maintenance.pause-changed", text, maintenance)
+    return maintenance
+
+
 def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
     """Start the pause again when the last hosts of a stopped wave end between waves.
 
     Costs the touched hosts.
     """
     policy = draft.policy_of(maintenance)
-    rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
+    rests_until_ms = pause_end_ms(draft, maintenance)
     if not policy.spaces_waves or rests_until_ms <= (maintenance.rests_until_ms or 0):
         return
     targets = draft.progress(maintenance.number).targets.values()
@@ -140,9 +165,10 @@ def _pause_again(draft: Draft, maintenance: Maintenance) -> None:
 
 def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     """End a wave: check its gate, if it has one, and plan the remaining hosts again."""
-    pause_ms = draft.policy_of(maintenance).pause_s * SECOND_MS
     after = Checking(maintenance.gate) if maintenance.gate else Planning()
-    between = replace(move_phase(maintenance, after), rests_until_ms=draft.now_ms + pause_ms)
+    between = replace(
+        move_phase(maintenance, after), rests_until_ms=pause_end_ms(draft, maintenance)
+    )
     text = f"wave {maintenance.wave} of {between.id} is over; {pluralized(left)} left"
     draft.put("maintenance.wave-over", text, between)
 
@@ -176,22 +202,11 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
     if not maintenance.running and not maintenance.keeps_announced:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
-    closed = admission.closed_since(operation) or _why_not_empty(draft, maintenance, operation)
+    closed = admission.closed_since(operation) or crowded(draft, maintenance, operation)
     at_once = not operation.requested_start_ms  # the VMs have left, so no notice runs
     if not closed and (at_once or draft.now_ms >= operation.not_before_ms):
         return admission.too_late(operation)
     return closed
-
-
-def _why_not_empty(draft: Draft, maintenance: Maintenance, operation: Operation) -> str:
-    """Return a blocker if VMs are still on a host, or have no room to leave it."""
-    if not maintenance.move_s:
-        return ""
-    if operation.cause is not Cause.LIVE_MIGRATION:
-        vms = draft.topology.vms_on(operation.host)
-        return f"vm {vms[0]} is still on {operation.host}, which must be empty" if vms else ""
-    lack = lack_of_room(draft, operation)
-    return lack.text if lack else ""
 
 
 def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
@@ -234,7 +249,7 @@ def _announce(
     duration_s = work_s(draft.state, maintenance, host)
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
-    without_notice = maintenance.exemption.waives(NOTICE)
+    without_notice = starts_without_notice(maintenance)
     asked = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),

@@ -28,7 +28,6 @@ from forewarn.protocol.timestamps import iso8601
 from forewarn.rules import blockers_of, hand_back, postponement, test_first
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.hand_back import HAND_BACK
-from forewarn.rules.notice import NOTICE
 from forewarn.rules.other_waits import (
     APPROVAL,
     COUPLED,
@@ -332,7 +331,7 @@ def _blocker_of_due_wave(draft: Draft, maintenance: Maintenance, wave: Wave) -> 
     admission = Admission(draft, maintenance)
     for host in wave.hosts:
         blocker = admission.blocker(host, wave)
-        if blocker is None or blocker.code is NOTICE:  # a new plan renews the notice
+        if blocker is None or blocker.code.meaning.renewed:
             continue
         if blocker.code is PLANNING:  # VMs have arrived since; the next plan moves them
             return _planning(maintenance)

@@ -12,6 +12,7 @@ from forewarn.planning.plan import Asked, FleetState
 from forewarn.planning.policy import MaintenancePolicy, subject_text
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.budget import BUDGET
+from forewarn.rules.exempt import policy_for
 from forewarn.rules.local_time import SPANS_DAYS_MAX, Span, group_word
 from forewarn.rules.other_waits import DEADLINE, HOST_FAILED, UNKNOWN_HOST
 from forewarn.rules.window import FREEZE, WINDOW, WINDOW_TOO_SHORT
@@ -190,9 +191,14 @@ class PlanningTerms:
     def __init__(
         self, state: FleetState, policy: MaintenancePolicy, *, asked: Asked, now_ms: int
     ) -> None:
-        """Store the inputs."""
+        """Store the inputs.
+
+        `policy`: its notice has the time to announce the waves, which no emergency waives.
+        """
         assert asked.duration_s > 0
-        self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms
+        self.state, self.given, self.asked, self.now_ms = state, policy, asked, now_ms
+        #: The policy as it binds the work.
+        self.policy = policy_for(policy, asked.exemption)
         self.learned = learned(state.samples, policy)
         self._learned_s = {each.label: each.duration_s for each in self.learned}
 

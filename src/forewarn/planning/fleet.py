@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from forewarn.rules.exempt import NONE, Exemption
+from forewarn.rules.fault_domain import FAULT_DOMAIN
 from forewarn.values import value
 
 
@@ -95,10 +97,11 @@ class Index:
     Cost: one pass over all VMs; 1,000,000 take about two seconds and 200 MiB.
     """
 
-    def __init__(self, fleet: Fleet, *, keeps_domains: bool = True) -> None:
+    def __init__(self, fleet: Fleet, exemption: Exemption = NONE) -> None:
         """Count the VMs of each group on each host, and number the fault domains.
 
-        `keeps_domains`: whether hosts in different fault domains are kept apart in time (G-1).
+        `exemption`: what an emergency waives: hosts in different fault domains are kept apart in
+        time (G-1) unless it waives that.
         """
         self.fleet = fleet
         self.number: dict[str, int] = {host.name: n for n, host in enumerate(fleet.hosts)}
@@ -108,7 +111,8 @@ class Index:
             zones.setdefault(host.fault_zone, len(zones)) for host in fleet.hosts
         ]
         #: The same for G-1; one number for all hosts where G-1 is waived. Source: T-6.
-        self.guarded_zone = self.fault_zone if keeps_domains else [0] * len(fleet.hosts)
+        waived = exemption.waives(FAULT_DOMAIN)
+        self.guarded_zone = [0] * len(fleet.hosts) if waived else self.fault_zone
         #: Host -> group -> number of VMs of that group on the host.
         self.groups_on: list[dict[int, int]] = [{} for _ in fleet.hosts]
         for host, group in zip(fleet.vm_hosts, fleet.vm_groups, strict=True):
@@ -123,3 +127,21 @@ class Index:
         """Return the owners of VMs on a host."""
         groups = self.fleet.groups
         return {groups[group].owner for group in self.groups_on[host]} - {""}
+
+
+class WaveDomains:
+    """The fault domain in which each group is disturbed by the hosts of one wave. Source: G-1."""
+
+    def __init__(self, index: Index) -> None:
+        """Begin with no host."""
+        self._zones, self._zone_of = index.guarded_zone, dict[int, int]()
+
+    def admits(self, host: int, groups: Iterable[int]) -> bool:
+        """Whether a host with these groups disturbs no group in a second fault domain."""
+        zone, zone_of = self._zones[host], self._zone_of
+        return all(zone_of.get(group, zone) == zone for group in groups)
+
+    def add(self, host: int, groups: Iterable[int]) -> None:
+        """Add a host with these groups to the wave."""
+        for group in groups:
+            self._zone_of[group] = self._zones[host]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from forewarn.planning.eligible import Calendar, Calendars, PlanningTerms, closed
-from forewarn.planning.fleet import Index
+from forewarn.planning.fleet import Index, WaveDomains
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
 from forewarn.planning.placement import Placement
@@ -251,7 +251,7 @@ class _Wave:
     def __init__(self, limits: BudgetLimits, occupied: Occupied, placement: Placement) -> None:
         self._limits, self._occupied, self._placement = limits, occupied, placement
         self._used = dict(occupied.taken)
-        self._zone_of_group: dict[int, int] = {}
+        self._domains = WaveDomains(placement.index)
         self._destinations: set[int] = set()
         #: Host -> VM -> its destination, and whether VMs may arrive on the host afterwards.
         self._moves: dict[int, tuple[dict[int, int], bool]] = {}
@@ -262,10 +262,7 @@ class _Wave:
         With `apart`, it does not fit if a VM would be worse placed than now.
         """
         groups = self._placement.groups_on(host)
-        zone = self._placement.index.guarded_zone[host]
-        if host in self._destinations:
-            return None
-        if any(self._zone_of_group.get(group, zone) != zone for group in groups):
+        if host in self._destinations or not self._domains.admits(host, groups):
             return None
         amounts = self._occupied.amounts(host, groups, vms=self._placement.vms[host])
         if any(self._used.get(s, 0) + n > self._limits.limit[s] for s, n in amounts):
@@ -281,8 +278,7 @@ class _Wave:
         self._destinations.update(set(moves.values()) - {host})
         for subject, amount in amounts:
             self._used[subject] = self._used.get(subject, 0) + amount
-        for group in disturbed:
-            self._zone_of_group[group] = zone
+        self._domains.add(host, disturbed)
         return moves
 
     def give_up(self) -> None:

@@ -19,8 +19,6 @@ from forewarn.planning.sites import Batch
 from forewarn.planning.timing import Timetable
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.budget import BUDGET
-from forewarn.rules.exempt import policy_for
-from forewarn.rules.fault_domain import FAULT_DOMAIN
 from forewarn.rules.previous_wave import PREVIOUS_WAVE
 from forewarn.values import replace
 
@@ -70,10 +68,8 @@ def _displaced(planned: Plan) -> set[str]:
 def _planned(
     fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, asked: Asked
 ) -> Plan:
-    # The notice of a plan has the time to announce its waves, too.
-    binding = replace(policy_for(policy, asked.exemption), notice_s=policy.notice_s)
-    index = Index(fleet, keeps_domains=not asked.exemption.waives(FAULT_DOMAIN))
-    return _Planning(index, PlanningTerms(state, binding, asked=asked, now_ms=now_ms)).plan()
+    terms = PlanningTerms(state, policy, asked=asked, now_ms=now_ms)
+    return _Planning(Index(fleet, asked.exemption), terms).plan()
 
 
 class _Planning:

@@ -93,6 +93,17 @@ _Blockers: TypeAlias = Callable[[MaintenancePolicy, Site], Iterator[Blocker]]
 #: Blockers of any work by other work, and when the other work ends.
 OCCUPIED: tuple[_Blockers, ...] = (host_busy.blockers, fault_domain.blockers)
 OCCUPIED_UNTIL: tuple[_Earliest, ...] = (host_busy.earliest, fault_domain.earliest)
+#: Blockers of the start that an owner chooses for declared work.
+CHOOSING: tuple[_Blockers, ...] = (
+    hand_back.choosing,
+    notice.choosing,
+    other_waits.choosing,
+    test_first.choosing,
+    window.choosing,
+    previous_wave.choosing,
+    fault_domain.choosing,
+    budget.choosing,
+)
 #: Blockers before a host is announced.
 ANNOUNCING: tuple[_Blockers, ...] = (
     notice.blockers,

@@ -57,6 +57,8 @@ class Meaning:
     never_clears: bool = False
     #: Whether a draft with such a host cannot start.
     prevents_start: bool = False
+    #: Whether a new plan ends the wait of a due wave.
+    renewed: bool = False
     #: The word by which the request of an emergency waives the rule; empty: it cannot. Source: T-6.
     waiver: str = ""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import EVERYWHERE, Code, Meaning
+from forewarn.rules.blockers import EVERYWHERE, Blocker, Code, Meaning
 from forewarn.rules.members import (
     ChoiceKind,
     GivenMembers,
@@ -22,6 +22,7 @@ from forewarn.rules.members import (
     member,
     members,
 )
+from forewarn.rules.site import Site
 from forewarn.rules.subjects import Scope
 from forewarn.values import value
 
@@ -149,3 +150,9 @@ class BudgetMembers:
             emergency=Overridden((), BUDGET),
         ),
     )
+
+
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if the start that an owner chooses leaves no room in a budget."""
+    if site.room == 0:
+        yield Blocker(BUDGET, "", site.since_ms, text="its budget is full then")

@@ -23,8 +23,17 @@ FAULT_DOMAIN = Code(
 
 def blockers(_: object, site: Site) -> Iterator[Blocker]:
     """Keep routine work to one fault domain of a group at a time. Source: G-1."""
+    if site.exemption.waives(FAULT_DOMAIN):
+        return
     for each in site.work_elsewhere():
         yield Blocker(FAULT_DOMAIN, each.operation, site.since_ms, text=each.text, wakes=each.wakes)
+
+
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if hosts in another fault domain have the start that an owner chooses."""
+    if any(True for _ in site.work_elsewhere()):
+        text = "another fault domain is disturbed then; choose another time for this host"
+        yield Blocker(FAULT_DOMAIN, "", site.since_ms, text=text)
 
 
 def earliest(_: object, site: Site) -> Iterator[Earliest]:

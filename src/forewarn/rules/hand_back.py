@@ -113,6 +113,13 @@ def blockers(_: HandBackMembers, site: Site) -> Iterator[Blocker]:
         yield Blocker(HAND_BACK, site.hand_back, site.since_ms, site.hand_back_ms)
 
 
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start after the hand-back deadline. Source: T-2."""
+    if site.start_ms > site.hand_back_ms:
+        text = "it is after the hand-back deadline"
+        yield Blocker(HAND_BACK, "", site.since_ms, text=text)
+
+
 def earliest(_: HandBackMembers, site: Site) -> Iterator[Earliest]:
     """Yield the hand-back deadline, or the time that every owner has chosen."""
     yield Phase.START, site.hand_back_ms, HAND_BACK, site.hand_back

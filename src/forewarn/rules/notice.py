@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from forewarn.rules.blockers import UNTIL_START, Blocker, Code, Meaning
+from forewarn.rules.exempt import Exemption
 from forewarn.rules.members import Overridden, SecondsKind, member, members
 from forewarn.rules.site import Earliest, Phase, Site
 
@@ -18,6 +19,7 @@ NOTICE = Code(
         UNTIL_START,
         ends_with_wave=True,
         waiver="notice",
+        renewed=True,
     ),
 )
 
@@ -39,16 +41,29 @@ class NoticeMembers:
         ),
     )
 
-    def notice_owed_s(self, impact_s: int) -> int:
-        """Return the notice of work whose impact requires a notice."""
-        return max(impact_s, self.notice_s)
+
+def notice_of_impact_s(policy: NoticeMembers, exemption: Exemption, impact_s: int) -> int:
+    """Return the notice of work whose impact requires a notice, in seconds. Source: N-1, T-6."""
+    return 0 if exemption.waives(NOTICE) else max(impact_s, policy.notice_s)
 
 
 def blockers(policy: NoticeMembers, site: Site) -> Iterator[Blocker]:
     """Yield a blocker if an announcement now would give less notice than required."""
-    owed_ms = policy.notice_owed_s(site.impact_notice_s) * 1000 + site.notice_margin_ms
+    owed_ms = (
+        notice_of_impact_s(policy, site.exemption, site.impact_notice_s) * 1000
+        + site.notice_margin_ms
+    )
     if site.now_ms + owed_ms > site.latest_start_ms:
         yield Blocker(NOTICE, f"wave {site.wave}", site.since_ms)
+
+
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start too early for its notice. Source: T-2."""
+    if site.start_ms < site.now_ms:
+        yield Blocker(NOTICE, "", site.since_ms, text="this time is past")
+    elif site.start_ms < site.soonest_ms:
+        text = "its notice, or work at hand, would not be over"
+        yield Blocker(NOTICE, "", site.since_ms, text=text)
 
 
 def earliest(_: NoticeMembers, site: Site) -> Iterator[Earliest]:

@@ -8,6 +8,7 @@ from forewarn.rules.blockers import (
     EVERYWHERE,
     NOT_AT_ADMISSION,
     UNTIL_START,
+    Blocker,
     Code,
     Judge,
     Meaning,
@@ -118,6 +119,12 @@ UNSEEN = Code(
         "The node shows the notice, somebody approves for the VMs, or a new policy is applied.",
     ),
 )
+
+
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start before that of the maintenance. Source: T-2."""
+    if site.start_ms < site.earliest_ms:
+        yield Blocker(EARLIEST_START, "", site.since_ms, text="the maintenance begins later")
 
 
 def earliest(_: object, site: Site) -> Iterator[Earliest]:

@@ -38,10 +38,15 @@ class PauseMembers:
     )
 
 
+def after_pause_ms(policy: PauseMembers, ended_ms: int) -> int:
+    """Return when the pause after a wave ends, ms since the epoch UTC."""
+    return ended_ms + policy.pause_s * 1000
+
+
 def earliest(policy: PauseMembers, site: Site) -> Iterator[Earliest]:
     """Yield the end of the pause after the last wave of the plan, or of one that has begun."""
     if site.last_wave_ends_ms and policy.pause_s:
-        resumed_ms = site.last_wave_ends_ms + policy.pause_s * 1000
-        yield Phase.START, resumed_ms, PAUSE, site.last_wave
+        at_ms = after_pause_ms(policy, site.last_wave_ends_ms)
+        yield Phase.START, at_ms, PAUSE, site.last_wave
     elif site.paused_until_ms and not site.last_wave_ends_ms:
         yield Phase.START, site.paused_until_ms, PAUSE, site.last_wave

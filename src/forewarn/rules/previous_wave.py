@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forewarn.rules.blockers import IN_PLANS, Code, Meaning
+from forewarn.rules.blockers import IN_PLANS, Blocker, Code, Meaning
 from forewarn.rules.site import Earliest, Phase, Site
 
 PREVIOUS_WAVE = Code(
@@ -16,6 +16,16 @@ PREVIOUS_WAVE = Code(
         IN_PLANS,
     ),
 )
+
+
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start that is too near another wave. Source: T-2."""
+    if site.meets_other_wave:
+        text = "other work is planned around that time"
+        yield Blocker(PREVIOUS_WAVE, "", site.since_ms, text=text)
+    elif site.meets_other_domain:
+        text = "another failure domain is worked on then; choose another time for this host"
+        yield Blocker(PREVIOUS_WAVE, "", site.since_ms, text=text)
 
 
 def earliest(_: object, site: Site) -> Iterator[Earliest]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from forewarn.rules.blockers import Code
+from forewarn.rules.exempt import NONE, Exemption
 from forewarn.rules.subjects import Subject
 from forewarn.values import Word, value
 
@@ -94,6 +95,23 @@ class Site:
     #: Hand-back deadline of declared work or the time that its owners chose, and what that is.
     hand_back_ms: int
     hand_back: str
+    #: The rules that the work need not keep.
+    exemption: Exemption = NONE
+
+    #: Only where an owner chooses a start, which is `start_ms`: the earliest start after the notice
+    #: and the work at hand, and the end of work that starts then.
+    soonest_ms: int
+    end_ms: int
+    #: When the tests on other hosts are over and observed; None: they have no time yet.
+    tested_ms: int | None
+    #: `key=value` pairs of the host, by which windows apply to it.
+    words: frozenset[str]
+    #: Whether a wave at another time is too near.
+    meets_other_wave: bool
+    #: Whether hosts of another failure domain have that start, where work is on one at a time.
+    meets_other_domain: bool
+    #: Number of hosts like this one for which budgets have room at that start; None: any.
+    room: int | None
 
     def work_there(self) -> Iterable[SiteWork]:
         """Return the other work on the host and its VMs, and work that moves VMs to the host."""

@@ -48,6 +48,16 @@ def blockers(_: TestFirstMembers, site: Site) -> Iterator[Blocker]:
             yield Blocker(TEST_FIRST, TEST, site.since_ms, until_ms)
 
 
+def choosing(_: object, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start before its tests are observed."""
+    if site.tested_ms is None:
+        text = "choose a time for the hosts of the test group first"
+        yield Blocker(TEST_FIRST, "", site.since_ms, text=text)
+    elif site.start_ms < site.tested_ms:
+        text = "the test before it would not be observed"
+        yield Blocker(TEST_FIRST, "", site.since_ms, text=text)
+
+
 def earliest(_: TestFirstMembers, site: Site) -> Iterator[Earliest]:
     """Yield the end of each observation period."""
     for until_ms in site.tests():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 
-from forewarn.rules.blockers import NOT_AT_ADMISSION, Code, Meaning
+from forewarn.rules.blockers import NOT_AT_ADMISSION, Blocker, Code, Meaning
 from forewarn.rules.local_time import (
     WEEKDAYS,
     Span,
@@ -33,6 +34,7 @@ from forewarn.rules.members import (
     member,
     members,
 )
+from forewarn.rules.site import Site
 
 #: Maximum number of windows, freezes, and excluded dates of one window.
 WINDOWS_MAX, FREEZES_MAX, DATES_MAX = 100, 100, 366
@@ -293,3 +295,10 @@ class WindowMembers:
         """Whether the whole span is open for a host; otherwise work does not fit. Source: F-7."""
         closed = self.windows_of(words) or self.freezes
         return not closed or self.open_spans_of(words, span) == (span,)
+
+
+def choosing(policy: WindowMembers, site: Site) -> Iterator[Blocker]:
+    """Yield a blocker if an owner chooses a start whose work is not in open time. Source: T-2."""
+    if not policy.is_open(site.words, (site.start_ms, site.end_ms)):
+        text = "no window is open, or a freeze is in force"
+        yield Blocker(WINDOW, "", site.since_ms, text=text)
