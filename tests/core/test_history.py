@@ -70,7 +70,7 @@ def test_every_action_has_a_meaning() -> None:
     texts = [file.read_text() for file in files]
     of_core = (
         "operation|event|document|group|maintenance|declaration|deferral|policy|access|token"
-        "|confirmation|ticket"
+        "|confirmation|ticket|topology"
     )
     named = rf'"((?:{of_core})\.[a-z-]+)"'
     written = {name for text in texts for name in re.findall(named, text)}
