@@ -1,4 +1,4 @@
-"""The notice that a maintenance owes, by the policy and by its impact. Source: N-1, T-6.
+"""The notice that a maintenance owes, by the policy and by its impact. See N-1, T-6.
 
 `rules/notice.py` judges whether an announcement is in time.
 """

@@ -43,7 +43,7 @@ class NoticeMembers:
 
 
 def notice_of_impact_s(policy: NoticeMembers, exemption: Exemption, impact_s: int) -> int:
-    """Return the notice of work whose impact requires a notice, in seconds. Source: N-1, T-6."""
+    """Return the notice of work whose impact requires a notice, in seconds. See N-1, T-6."""
     return 0 if exemption.waives(NOTICE) else max(impact_s, policy.notice_s)
 
 
