@@ -41,6 +41,7 @@ def _copied(thing: T) -> T:
         if isinstance(held, (dict, list, set)):
             own = copy.copy(held)  # of the same type: a counter stays one
             if isinstance(own, dict):
-                own.update((key, set(each)) for key, each in held.items() if isinstance(each, set))
+                sets = {key: set(each) for key, each in own.items() if isinstance(each, set)}
+                own.update(sets)
             setattr(made, name, own)
     return made
