@@ -186,8 +186,10 @@ def test_owner_reports_a_broken_gpu_in_five_actions(page: Browser, service: Live
     press(page, "mouse", SUBMIT)
     page.see("name a VM or host")
     fill(page, "mouse", "#field-target", "web-1")
+    page.until("document.querySelector('dialog .suggestions li')", "a suggestion")
     press(page, "mouse", SUBMIT)
     page.see("describe the fault")
+    assert page.run("document.querySelector('dialog .suggestions').hidden")
     page.run(
         "Object.assign(document.querySelector('#field-category'), { value: 'gpu' })"
         ".dispatchEvent(new Event('change', { bubbles: true }))"

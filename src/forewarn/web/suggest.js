@@ -7,6 +7,18 @@ import { live } from "./live.js";
 
 const PAUSE_MS = 120;
 let count = 0;
+let pressing = false;
+addEventListener("pointerdown", () => (pressing = true), true);
+for (const kind of ["pointerup", "pointercancel"])
+  addEventListener(kind, () => (pressing = false), true);
+
+/** Calls `then` now, or after the click if a button of the mouse is down: nothing moves under it. */
+function afterPress(then) {
+  if (!pressing) return then();
+  const ended = new AbortController();
+  for (const kind of ["pointerup", "pointercancel"])
+    addEventListener(kind, () => (ended.abort(), setTimeout(then)), { signal: ended.signal });
+}
 
 /** Most zones, racks and owners that a search returns of each. */
 const SORTS_MAX = 5;
@@ -124,7 +136,7 @@ export function suggest(input, find, choose) {
       if (text === input.value && document.activeElement === input) show(more);
     }, PAUSE_MS);
   });
-  input.addEventListener("blur", () => show([]));
+  input.addEventListener("blur", () => afterPress(() => show([])));
   input.addEventListener("keydown", (event) => {
     if (list.hidden) return;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
