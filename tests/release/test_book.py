@@ -1,7 +1,11 @@
 """The book has every document once, in the order of the contents; `make book` builds it."""
 
+import json
 from pathlib import Path
 
+import pytest
+
+from tools.book.__main__ import BUILD, main
 from tools.book.pages import documents, linked, nav, prepared
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,3 +66,18 @@ def test_links_to_other_files_are_plain_text(tmp_path: Path) -> None:
     line = "[a](a.md#x), [b](b.toml), [c](tests), [d](https://example.org)"
     wanted = "[a](a.md#x), b, c, [d](https://example.org)"
     assert linked(tmp_path, "page.md", line) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (BUILD / "venv/bin/zensical").exists(), reason="`make book` installs Zensical"
+)
+def test_site_has_every_document_and_finds_its_words() -> None:
+    """The site is built without a warning; its search has sections of every page."""
+    assert main() == 0
+    search = json.loads((BUILD / "site/search.json").read_text("utf-8"))
+    pages = {each["location"].partition("#")[0] for each in search["items"]}
+    built = {str(Path(name).with_suffix(".html")) for name in documents(ROOT)}
+    built = {name.replace("README.html", "index.html") for name in built}
+    assert built <= pages
+    assert all((BUILD / "site" / name).is_file() for name in built)

@@ -1,13 +1,12 @@
-"""Builds the book in `.build/book/site` with mkdocs-material; a warning is an error.
+"""Builds the book in `.build/book/site` with Zensical; a warning is an error.
 
-mkdocs has a separate environment with the packages of `requirements/book.txt`. `pages.py` defines
-the content of the book.
+Zensical reads the settings of its predecessor, mkdocs-material. It has a separate environment with
+the packages of `requirements/book.txt`. `pages.py` defines the content of the book.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -32,7 +31,7 @@ EXTENSIONS: list[object] = [
 
 
 def configuration() -> dict[str, object]:
-    """Return the settings of mkdocs."""
+    """Return the settings of the site."""
     palette = [
         {
             "media": f"(prefers-color-scheme: {kind})",
@@ -79,8 +78,8 @@ def stage() -> None:
     BUILD.joinpath("mkdocs.yml").write_text(text.replace('"SLUGIFY"', slugify), "utf-8")
 
 
-def mkdocs() -> str:
-    """Return the path of mkdocs; install it if necessary."""
+def zensical() -> str:
+    """Return the path of Zensical; install it if necessary."""
     home = BUILD / "venv"
     stamp = home / REQUIREMENTS.name
     if not stamp.exists() or stamp.read_bytes() != REQUIREMENTS.read_bytes():
@@ -88,16 +87,15 @@ def mkdocs() -> str:
         install = f"{home}/bin/python -m pip install --quiet --no-deps --require-hashes -r".split()
         subprocess.run([*install, str(REQUIREMENTS)], check=True)
         shutil.copy(REQUIREMENTS, stamp)
-    return str(home / "bin" / "mkdocs")
+    return str(home / "bin" / "zensical")
 
 
 def main() -> int:
     """Build the book."""
     BUILD.mkdir(parents=True, exist_ok=True)
     stage()
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [mkdocs(), "build", "--strict", "--quiet"]
-    done = subprocess.run(command, cwd=BUILD, env=environment, check=False)
+    command = [zensical(), "build", "--strict", "--config-file", "mkdocs.yml"]
+    done = subprocess.run(command, cwd=BUILD, check=False)
     if not done.returncode:
         print(f"book: {BUILD / 'site' / 'index.html'}")
     return done.returncode

@@ -1,6 +1,6 @@
-"""The documents of the book in order, with their text for mkdocs.
+"""The documents of the book in order, with their text for the generator of the site.
 
-`__main__.py` runs mkdocs, which this module does not import.
+`__main__.py` runs the generator, which this module does not import.
 """
 
 from __future__ import annotations
