@@ -324,7 +324,13 @@ export function heatmap(
       if (top < 0 || top > height + RACK_HEADER || side > width || side + room < 0) continue;
       const { first, last } = live.racks[index];
       const text = first === last ? first : `${first} to ${last}`;
-      if (room >= RACK_NAMED_FROM) pen.fillText(shortened(text, room), side + 1, top - 4);
+      const brief = text.replaceAll("fault domain", "FD");
+      if (room >= RACK_NAMED_FROM)
+        pen.fillText(
+          pen.measureText(text).width > room ? shortened(brief, room) : text,
+          side + 1,
+          top - 4,
+        );
     }
   }
 

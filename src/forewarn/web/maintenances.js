@@ -194,7 +194,7 @@ const titleOf = (each) =>
       `${words(each.cause)}, ${plural(each.hosts, "host")}`,
     ),
     " ",
-    h("span", { className: "soft" }, each.id),
+    h("span", { className: "soft nowrap" }, each.id),
   );
 
 const plannedEnd = (each) =>

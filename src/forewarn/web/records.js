@@ -509,7 +509,8 @@ export async function list(main, kind, asked) {
   const silent = kind === "groups" && asked.get("enabled") === "false";
   const body = h("tbody");
   const titles = COLUMNS[kind].map(([title]) => title);
-  const more = h("button", { type: "button", className: "plain" }, "More");
+  const more = h("button", { type: "button", className: "plain", hidden: true }, "More");
+  const empty = soft("Loading…");
   let after = "";
   const read = async () => {
     const reply = await get(
@@ -531,6 +532,8 @@ export async function list(main, kind, asked) {
     );
     after = reply.next;
     more.hidden = !reply.next;
+    empty.textContent = "None.";
+    empty.hidden = body.rows.length > 0;
   };
   more.addEventListener("click", read);
   /** Reads the rest of the list, because the order and the filter are about all of it. */
@@ -557,7 +560,7 @@ export async function list(main, kind, asked) {
       silent ? "Groups that do not poll" : words(kind),
       h("nav", { className: "tabs", aria: { label: "Lists" } }, tabs),
     ),
-    h("section", { className: "card" }, framed(words(kind), titles, body), more),
+    h("section", { className: "card" }, framed(words(kind), titles, body), empty, more),
   );
   await read();
   const reading = () => (busy ??= rest().finally(() => (busy = null)));
@@ -585,7 +588,7 @@ export async function work(main, asked) {
       ),
     ),
   );
-  const box = h("div");
+  const box = h("div", {}, soft("Loading…"));
   const more = h("button", { type: "button", className: "plain", hidden: true }, "Older");
   const line = timeline();
   let before = "";
