@@ -1,6 +1,7 @@
 """The packages beside Forewarn: names, versions, entry points, and Forewarn without them."""
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -69,7 +70,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LOADS = """
 import importlib.metadata, json, sys
 for each in importlib.metadata.distribution(sys.argv[1]).entry_points:
-    each.load()
+    if each.group != "pytest11":  # pytest is there when it loads a plugin
+        each.load()
 owners = importlib.metadata.packages_distributions()
 modules = {name.partition(".")[0] for name in sys.modules}
 print(json.dumps(sorted({owner for name in modules for owner in owners.get(name, ())})))
@@ -116,8 +118,13 @@ def test_extension_is_an_entry_point_of_its_package(group: ExtensionGroup, name:
     """Forewarn finds it as it finds those of other people, and the right package has it."""
     extension = group.find(name)
     assert extension is not None
-    assert extension.package == f"{group.packages[name]} {project(ROOT)['version']}"
     assert extension.load() is not None
+    if name not in group.built_in:
+        assert extension.package == f"{group.packages[name]} {project(ROOT)['version']}"
+        return
+    points = importlib.metadata.distribution(group.packages[name]).entry_points
+    [point] = points.select(group=group.entry_points, name=name)
+    assert point.value == group.built_in[name]
 
 
 @by_extension
@@ -126,6 +133,7 @@ def test_missing_package_is_named(
 ) -> None:
     """The error says what to install."""
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     package = group.packages[name]
     with pytest.raises(ExtensionMissing, match=f"needs the package {package}: pip install"):
         group.find(name)
@@ -169,3 +177,16 @@ def test_entry_points_of_an_older_forewarn_are_ignored() -> None:
         nats = SINKS.find("nats")
     assert nats is not None
     assert nats.package.startswith("forewarn-sinks ")
+
+
+@pytest.mark.parametrize("module", ["forewarn.testing", "forewarn.emulator.options"])
+def test_promised_names_of_the_emulator_say_what_to_install(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's tests import them, and end with the command to type."""
+    for name in [each for each in sys.modules if each.startswith("forewarn.emulator")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "forewarn_emulator", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \S+/packages/forewarn-emulator"):
+        importlib.import_module(module)

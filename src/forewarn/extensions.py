@@ -159,7 +159,8 @@ class ExtensionGroup:
         """Register Forewarn's own extensions: name -> `MODULE:ATTRIBUTE`.
 
         `kind` is a noun such as `driver`; the group of entry points is `forewarn.drivers`.
-        `packages` names the extensions in Forewarn's other packages, each with its package.
+        `packages` names the extensions in Forewarn's other packages, each with its package. Those
+        that are in both tables are found without a search of the installed packages.
         """
         self.kind = kind
         self.built_in = built_in
@@ -177,11 +178,20 @@ class ExtensionGroup:
             ExtensionMissing: the extension is in a package of Forewarn's that is not installed.
         """
         if target := self.built_in.get(name):
+            if name in self.packages:
+                self._check_installed(name, target)
             return Extension(self.kind, name, lambda: loaded(target))
         extension = self.installed().get(name)
         if extension is None and name in self.packages:
             raise ExtensionMissing(kind=self.kind, name=name, package=self.packages[name])
         return extension
+
+    def _check_installed(self, name: str, target: str) -> None:
+        """Raise `ExtensionMissing` if the package of a target is not installed."""
+        from importlib.util import find_spec  # noqa: PLC0415 - the agent needs none of it
+
+        if find_spec(target.partition(".")[0]) is None:
+            raise ExtensionMissing(kind=self.kind, name=name, package=self.packages[name])
 
     def names(self) -> list[str]:
         """Return the names of all extensions, in alphabetical order, installed or not."""

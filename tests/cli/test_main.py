@@ -12,12 +12,12 @@ import pytest
 from forewarn import exit_codes
 from forewarn.agent.cli import DEFAULT_STATUS
 from forewarn.cli.application import root
-from forewarn.cli.emulator_run import AZURE_ADDRESS, OPTIONS
 from forewarn.cli.main import main
 from forewarn.cli.nouns import NOUNS, RARE_NAMES
-from forewarn.emulator.options import METADATA_ADDRESS
 from forewarn.errors import every_error
 from forewarn.rules.blockers import Code, every_code
+from forewarn_emulator.options import METADATA_ADDRESS
+from forewarn_emulator.run_command import AZURE_ADDRESS, OPTIONS
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

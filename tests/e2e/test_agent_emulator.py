@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import main as command_line
-from forewarn.emulator.scenario_files import shipped
+from forewarn_emulator.scenario_files import shipped
 from tests.agent.agents import Agent
 from tests.agent.programs import answers, free_port
 from tests.waiting import LIMIT_S, wait_until

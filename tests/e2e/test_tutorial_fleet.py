@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from forewarn_emulator.options import Options
 from tests.waiting import LIMIT_S
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial/maintain-a-fleet.md"

@@ -44,7 +44,7 @@ ACTING = {
     "forewarn.agent.startup": "starts processes",
     "forewarn.agent.undo_commands": "changes the user",
     "forewarn_libvirt.connection": "opens connections; the library keeps the last error",
-    "forewarn.emulator.attested_documents": "makes keys",
+    "forewarn_emulator.attested_documents": "makes keys",
     "forewarn.openssl": "makes keys",
     "forewarn.api.listener": "opens sockets",
     "forewarn.service.process": "ends the process",

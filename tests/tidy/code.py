@@ -20,7 +20,7 @@ BANNED_WORDS = {
 
 ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
-    "starlette": ("forewarn.api", "forewarn_azure", "forewarn.emulator", "forewarn.web"),
+    "starlette": ("forewarn.api", "forewarn_azure", "forewarn_emulator", "forewarn.web"),
     "uvicorn": ("forewarn.api.uvicorn_adapter",),
     "msgspec": (
         "forewarn.api.responses",
@@ -40,10 +40,10 @@ ROOMS_OF_PACKAGES = {
     "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation", "forewarn.cli.structured"),
-    "cyclopts": ("forewarn.cli", "forewarn_conformance.command"),
+    "cyclopts": ("forewarn.cli", "forewarn_conformance.command", "forewarn_emulator"),
     "rich": ("forewarn.cli",),
     "tzlocal": ("forewarn_azure.configuration_routes",),
-    "pytest": ("forewarn.testing",),
+    "pytest": ("forewarn_emulator.testing",),
 }
 """Every third-party package the product may import, and the rooms that may. A new one needs an
 ADR; a room that is not named here stays free of it, the agent of all of them."""

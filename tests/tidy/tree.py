@@ -14,7 +14,8 @@ from tests.tidy.house import ROOT, Finding, Source
 ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
     "forewarn.cli.main": "the command",
-    "forewarn.testing": "pytest loads it as a plugin",
+    "forewarn.testing": "tests of other people import it",
+    "forewarn.emulator.options": "the same",
     "forewarn.job": "applications import it",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }

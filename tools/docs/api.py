@@ -12,11 +12,11 @@ from forewarn.api.app import every_route
 from forewarn.api.routes import routes_of
 from forewarn.api.service_routes import process_routes
 from forewarn.core.actions import ACTIONS
-from forewarn.emulator import routes as emulator_routes
+from forewarn_emulator import routes as emulator_routes
 from tools.docs.reference import page
 
 if TYPE_CHECKING:
-    from forewarn.emulator.emulator import Emulator
+    from forewarn_emulator.emulator import Emulator
 
 # Each line of a document is a sentence of any length.
 # ruff: noqa: E501

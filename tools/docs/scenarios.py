@@ -5,7 +5,7 @@ Each scenario file contains its description.
 
 from __future__ import annotations
 
-from forewarn.emulator.scenario_files import find_scenario, shipped
+from forewarn_emulator.scenario_files import find_scenario, shipped
 from tools.docs.reference import page
 
 # Each line of a document is a sentence of any length.

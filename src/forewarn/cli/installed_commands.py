@@ -17,7 +17,19 @@ from forewarn.exit_codes import OK
 from forewarn.extensions import ExtensionGroup, reason_in
 
 #: The commands of other packages; those of Forewarn are in `nouns.py`.
-COMMANDS = ExtensionGroup("command", {}, {"conformance": "forewarn-conformance"})
+COMMANDS = ExtensionGroup(
+    "command",
+    {
+        "conformance": "forewarn_conformance.command:conformance",
+        "emulate": "forewarn_emulator.run_command:emulate",
+        "emulator": "forewarn_emulator.commands:emulator",
+    },
+    {
+        "conformance": "forewarn-conformance",
+        "emulate": "forewarn-emulator",
+        "emulator": "forewarn-emulator",
+    },
+)
 
 
 def run_installed(noun: str, words: Sequence[str]) -> int | None:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         deferrals,
         doctor,
         driver,
-        emulator,
-        emulator_run,
         events,
         explain,
         fleet,

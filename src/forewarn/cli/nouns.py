@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Each noun, and each command without a noun: its module and its help. Without a module, another
 #: package of Forewarn has the command; see `installed_commands.py`.
 NOUNS: dict[str, tuple[str, str]] = {
-    "emulate": ("emulator_run", "run a metadata service on this machine, for trials and tests"),
+    "emulate": ("", "run a metadata service on this machine, for trials and tests"),
     "status": ("status", "show the service and waiting work"),
     "show": ("status", "show a record by its id or name"),
     "host": ("fleet", "physical machines: add, list, and work on them"),
@@ -31,7 +31,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "node": ("node", "run a metadata node, one on every hypervisor"),
     "agent": ("agent", "the agent in a VM: prepare the VM's workload for events"),
     "document": ("events", "show a VM's document"),
-    "emulator": ("emulator", "the emulator: run it, move its clock, play scenarios, set faults"),
+    "emulator": ("", "the emulator: run it, move its clock, play scenarios, set faults"),
     "conformance": ("", "check a server or a client of Scheduled Events"),
     "access": ("access", "roles and tokens of principals"),
     "login": ("sign_in", "sign in at the service's issuer"),

@@ -31,7 +31,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("tests/api/test_standby.py", "tests/store/test_failover.py"),
         *(f"tests/api/test_{name}.py" for name in ROUTES.split()),
     ),
-    "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
+    "metadata": (
+        PAGES,
+        "tests/metadata",
+        "tests/protocol",
+        "packages/forewarn-emulator/tests/emulator_tests/test_faults.py",
+    ),
     "store": (
         *(PAGES, "tests/store", "tests/api/test_audit.py", "tests/cli/test_upgrade.py"),
         *("tests/cli/test_doctor.py", "tests/drivers/test_command.py"),

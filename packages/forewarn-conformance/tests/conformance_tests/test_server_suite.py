@@ -15,11 +15,11 @@ import pytest
 from conformance_tests.wrong_server import Wrong, serving
 from forewarn import exit_codes
 from forewarn.cli.main import main
-from forewarn.emulator.options import METADATA, Options
 from forewarn.testing import EmulatorThread
 from forewarn_conformance.event_trial import Hooks
 from forewarn_conformance.exchange import ServiceUnderTest, TargetInvalid
 from forewarn_conformance.run import Result, Verdict, junit, run_checks
+from forewarn_emulator.options import METADATA, Options
 
 
 @pytest.fixture(scope="module")

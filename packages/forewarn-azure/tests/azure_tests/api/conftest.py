@@ -11,8 +11,8 @@ import requests
 from azure.core.credentials import AccessToken
 from azure.mgmt.compute import ComputeManagementClient
 
-from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
+from forewarn_emulator.options import Options
 from tests.api.live import Json
 from tests.waiting import LIMIT_S
 

@@ -1,0 +1,1 @@
+"""The emulator: the service with a movable clock, scenarios and faults."""

@@ -1,0 +1,54 @@
+"""The control loop from the event loop, with one actor of history."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import PlaneStimulus
+from forewarn.core.topology import Topology
+from forewarn.errors import CallerError
+from forewarn.values import value
+
+log = logging.getLogger("forewarn_emulator")
+
+T = TypeVar("T")
+
+
+@value
+class ActingControl:
+    """The control loop, for one actor."""
+
+    engine: ControlEngine
+    actor: str
+
+    async def submit(self, stimulus: PlaneStimulus, actor: str = "") -> StepResult:
+        """Apply a stimulus; return its commit.
+
+        Raises:
+            ForewarnError: the stimulus is refused.
+        """
+        return await asyncio.wrap_future(self.engine.submit(stimulus, actor or self.actor))
+
+    async def attempt(self, stimulus: PlaneStimulus, actor: str = "") -> str:
+        """Apply a stimulus; log and return the reason of a refusal, or an empty text."""
+        try:
+            await self.submit(stimulus, actor)
+        except CallerError as refusal:
+            log.info("%s: %s", self.actor, refusal)
+            return str(refusal)
+        return ""
+
+    async def read(self, query: Callable[[ControlPlane], T]) -> T:
+        """Return the result of a query on the control loop's thread."""
+        return await asyncio.wrap_future(self.engine.read(query))
+
+
+def copied_topology(plane: ControlPlane) -> Topology:
+    """Return a copy of the current fleet."""
+    return plane.state.topology.copy()
