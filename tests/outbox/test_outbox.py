@@ -530,3 +530,42 @@ def test_ticket_is_delivered_whole_with_each_change(receiver: Receiver) -> None:
     assert (closed["description"], closed["action"]) == ("disk errors", "disk replaced")
     assert "ticket" not in by_action["host.added"]
     service.stop()
+
+
+def test_answer_names_the_receivers_ticket(receiver: Receiver) -> None:
+    """It is kept, also if the first attempt fails; a malformed answer loses nothing. T-10."""
+
+    def respond(request: Request) -> bytes:
+        ticket = request.json["data"].get("ticket")
+        if ticket is None:
+            return b"not read"
+        if ticket["description"] == "odd":
+            return b"[" * 100_000
+        return json.dumps({"external": f"INC-{ticket['id']}"}).encode()
+
+    receiver.respond, receiver.status = respond, 503
+    service = started(receiver, include=["ticket.*", "host.*"], links_tickets=True)
+    form = {"target_kind": "vm", "target": "web-0", "category": "gpu"}
+    odd = service.call("POST", "/v1/tickets", {**form, "description": "odd"}).json
+    ticket = service.call("POST", "/v1/tickets", {**form, "description": "no GPU"}).json
+    wait_until(lambda: bool(receiver.refused))
+    receiver.status = 200
+    service.post("/v1/outbox/hook/retry")
+    path = f"/v1/tickets/{ticket['id']}"
+    wait_until(lambda: service.get(path)["external"] == f"INC-{ticket['id']}")
+    assert service.get(f"/v1/tickets/{odd['id']}")["external"] == ""
+    end = last(service)
+    wait_until(lambda: status(service)["sequence"] == end)
+    sent = [each["data"] for each in receiver.events()]
+    linked = [each["ticket"]["external"] for each in sent if each["action"] == "ticket.linked"]
+    assert linked == [f"INC-{ticket['id']}"]
+    entries = service.get("/v1/history?limit=500")["entries"]
+    assert [e["actor"] for e in entries if e["action"] == "ticket.linked"] == ["outbox hook"]
+
+
+def test_webhook_that_links_tickets_sends_them_one_by_one() -> None:
+    """An answer to a batch would name a ticket of no event. Source: T-10."""
+    table = {"kind": "webhook", "url": "http://127.0.0.1/", "links_tickets": True}
+    for more in ({"batch": 2}, {"owner": "shop"}):
+        with pytest.raises(DestinationInvalid, match="links tickets"):
+            make_destinations({"hook": {**table, **more}})

@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 from forewarn.clock import Clock
+from forewarn.core.refusals import UnknownTicket
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import LinkTicket
 from forewarn.errors import ForewarnError
 from forewarn.outbox.cloudevents import AUDIT_HEAD, CloudEvent, EventMaker
-from forewarn.outbox.sink import DestinationOptions, Sink
+from forewarn.outbox.sink import DestinationOptions, Linking, Sink
 from forewarn.store import HistoryPage, Recorded, Store
 from forewarn.store.audit import HEAD_LOGGED_MS
 from forewarn.store.errors import StoreLost
@@ -24,6 +29,8 @@ from forewarn.store.reading import owners_text
 from forewarn.values import Word
 
 log = logging.getLogger("forewarn.outbox")
+
+SubmitLink: TypeAlias = Callable[[LinkTicket, str], Future[StepResult]]
 
 #: Entries read per page.
 PAGE = 200
@@ -77,6 +84,8 @@ class Delivery:
     clock: Clock
     #: Number of the last delivered or skipped entry.
     cursor: int
+    #: Submits what a receiver has answered, with the actor of the change.
+    submit: SubmitLink
     #: Number of the last sent audit head, and the time of its delivery, ms since the epoch UTC.
     head: int = 0
     head_ms: int = 0
@@ -166,12 +175,20 @@ class Delivery:
             if self.cursor != after:
                 return  # an operator has skipped some entries of the page
             await self.destination.sink.send([event for _, event in chunk])
+            await self._link()
             self._note_success()
             self.sent += len(chunk)
             if self.cursor == after:
                 after = self.cursor = chunk[-1][0]
         if self.cursor == after:
             self.cursor = page[-1].seq  # includes filtered entries after the last sent entry
+
+    async def _link(self) -> None:
+        """Record the ids of the receiver's own tickets before the events count as delivered."""
+        sink = self.destination.sink
+        for link in sink.take_links() if isinstance(sink, Linking) else ():
+            with contextlib.suppress(UnknownTicket):  # it has ended
+                await asyncio.wrap_future(self.submit(link, f"outbox {self.destination.name}"))
 
     def _events_of(
         self, page: list[Recorded], maker: EventMaker, after: int

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from forewarn.clock import Clock
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.outbox.delivery import Delivery, DeliveryState, Destination
+from forewarn.outbox.delivery import Delivery, DeliveryState, Destination, SubmitLink
 from forewarn.outbox.sink import Confirming
 from forewarn.store import Store
 from forewarn.values import value
@@ -73,7 +73,14 @@ class DestinationStatus:
 class Outbox:
     """Delivers to all destinations in the settings until stopped."""
 
-    def __init__(self, store: Store, destinations: Sequence[Destination], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        destinations: Sequence[Destination],
+        clock: Clock,
+        *,
+        submit: SubmitLink,
+    ) -> None:
         """Resume at the saved positions; a new destination begins with new entries.
 
         Raises:
@@ -85,7 +92,8 @@ class Outbox:
         cursors = store.cursors.take_up(names, store.history_seq)
         self._saved = dict(cursors)
         self._deliveries = {
-            each.name: Delivery(each, store, clock, cursors[each.name]) for each in destinations
+            each.name: Delivery(each, store, clock, cursors[each.name], submit)
+            for each in destinations
         }
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from forewarn.core.stimulus import LinkTicket
 from forewarn.errors import PeerError
 from forewarn.outbox.cloudevents import CloudEvent
 from forewarn.validation.fields import Number, Text
@@ -94,6 +95,14 @@ class Confirming(Protocol):
 
     def confirm(self, code: str) -> bool:
         """Return whether the receiver has consented; callable from any thread."""
+
+
+@runtime_checkable
+class Linking(Protocol):
+    """A sink whose receiver answers an event about a ticket with the id of its own ticket."""
+
+    def take_links(self) -> Sequence[LinkTicket]:
+        """Return the ids of the answers since the last call, each once. Source: T-10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

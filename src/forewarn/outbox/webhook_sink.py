@@ -8,12 +8,14 @@ from __future__ import annotations
 import hmac
 import http.client
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from forewarn.clock import SystemClock
+from forewarn.core.stimulus import LinkTicket
 from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN, signed
 from forewarn.errors import clean_text
 from forewarn.http_client import ClientRequest, ClientResponse, exchange
@@ -35,10 +37,16 @@ from forewarn.protocol.versions import RESOURCE_TYPE, known_in
 from forewarn.urls import is_protected
 from forewarn.validation.fields import Boolean, Integer, Text
 
+log = logging.getLogger("forewarn.outbox")
+
 #: Direction of a message in its signature; see `drivers/webhook/signing.py`.
 EVENT = "event"
 #: Maximum length of a refusal in errors, in characters.
 SAID_MAX = 200
+#: Longest id of another system's ticket, in characters.
+EXTERNAL_MAX = 128
+#: The action of a ticket that got such an id; its answer is not read, so that no circle begins.
+LINKED = "ticket.linked"
 #: Names of an event's states in Event Grid.
 GRID_STATUS = {
     "scheduled": "Scheduled",
@@ -71,6 +79,18 @@ class HttpOptions(DestinationOptions):
     token_file: Annotated[str, Text(4096), "File with a bearer token for the requests."] = ""
     batch: _Batch = 1
     validate: _Validate = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudEventsOptions(HttpOptions):
+    """CloudEvents over HTTP, whose receiver may keep tickets of its own."""
+
+    links_tickets: Annotated[
+        bool,
+        Boolean(),
+        "Whether the receiver answers an event about a ticket with the id of its own ticket, as"
+        ' `{"external": "INC0042"}`; requires `batch = 1`, and no `owner`.',
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +154,11 @@ class HttpTarget:
 class WebhookSink:
     """Posts CloudEvents, one per request or several as a batch."""
 
-    def __init__(self, target: HttpTarget) -> None:
+    def __init__(self, target: HttpTarget, *, links: bool = False) -> None:
         self.batch_max = target.options.batch
         self._target = target
+        #: Whether answers name the receiver's tickets, and those that were not taken yet.
+        self._reads_links, self._links = links, list[LinkTicket]()
 
     async def open(self) -> None:
         """Request the receiver's permission, as CloudEvents prescribes against abuse."""
@@ -152,7 +174,32 @@ class WebhookSink:
         batch = self.batch_max > 1
         media = BATCH_MEDIA if batch else MEDIA
         headers = {"content-type": f"{media}; charset=utf-8"}
-        await self._target.send("POST", headers, body_of(events, batch=batch))
+        self._links.clear()
+        answer = await self._target.send("POST", headers, body_of(events, batch=batch))
+        for event in events if self._reads_links else ():
+            ticket, action = event["data"].get("ticket"), event["data"]["action"]
+            if ticket and action != LINKED and (external := self._external(answer.body)):
+                self._links.append(LinkTicket(int(ticket["id"].removeprefix("t-")), external))
+
+    def _external(self, body: bytes) -> str:
+        """Return the id of the receiver's ticket of an answer; empty: it names none."""
+        try:
+            answer = json.loads(body) if body.strip() else {}
+        except (ValueError, RecursionError):
+            answer = None
+        external = answer.get("external", "") if isinstance(answer, dict) else None
+        if isinstance(external, str) and len(external) <= EXTERNAL_MAX and external.isprintable():
+            return external.strip()
+        text = (
+            "the answer of %s about a ticket must be a JSON object whose `external` is a short text"
+        )
+        log.warning(text, self._target.name, extra={"action": "outbox.answer-malformed"})
+        return ""
+
+    def take_links(self) -> Sequence[LinkTicket]:
+        """Return the ids of the receiver's tickets since the last call."""
+        links, self._links = self._links, []
+        return links
 
     async def close(self) -> None:
         """Do nothing, because each request opens its own connection."""
@@ -305,9 +352,11 @@ class EventGridSink:
         }
 
 
-def create_webhook(name: str, options: HttpOptions) -> WebhookSink:
+def create_webhook(name: str, options: CloudEventsOptions) -> WebhookSink:
     """Return the sink of a destination of the kind `webhook`."""
-    return WebhookSink(_target(name, options))
+    if options.links_tickets and (options.batch > 1 or options.owner):
+        raise ValueError("must have batch = 1 and no owner, because it links tickets")
+    return WebhookSink(_target(name, options), links=options.links_tickets)
 
 
 def create_event_grid(name: str, options: EventGridOptions) -> EventGridSink:
@@ -329,5 +378,5 @@ def _target(name: str, options: HttpOptions, key_file: str = "") -> HttpTarget:
     return HttpTarget(name, options, headers, secret)
 
 
-WEBHOOK = SinkKind(options=HttpOptions, create=create_webhook)
+WEBHOOK = SinkKind(options=CloudEventsOptions, create=create_webhook)
 EVENT_GRID = SinkKind(options=EventGridOptions, create=create_event_grid)

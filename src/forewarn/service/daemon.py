@@ -267,7 +267,11 @@ class Daemon:
         )
         workers = self._new_workers(feed)
         outbox = OutboxRunner(
-            self.store, self.clock, self.configured, on_committed=control.on_committed
+            self.store,
+            self.clock,
+            self.configured,
+            on_committed=control.on_committed,
+            submit=control.submit,
         )
         return ActiveParts(plane, metadata, observers, feed, control, workers, outbox)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.readable import CommitListeners
     from forewarn.core.step import StepResult
+    from forewarn.outbox.delivery import SubmitLink
     from forewarn.outbox.outbox import Outbox
     from forewarn.service.configured import ConfiguredParts
     from forewarn.store import Store
@@ -33,12 +34,14 @@ class OutboxRunner:
         configured: ConfiguredParts,
         *,
         on_committed: CommitListeners,
+        submit: SubmitLink,
     ) -> None:
         """Start nothing."""
         self._store = store
         self._clock = clock
         self._configured = configured
         self._on_committed = on_committed
+        self._submit = submit
         self._listens = False
         #: The running outbox; None: there is no destination, or it starts later.
         self.outbox: Outbox | None = None
@@ -55,7 +58,11 @@ class OutboxRunner:
         (module,) = await imported("forewarn.outbox.outbox")
         try:
             outbox: Outbox = await asyncio.to_thread(
-                module.Outbox, self._store, self._configured.destinations, self._clock
+                module.Outbox,
+                self._store,
+                self._configured.destinations,
+                self._clock,
+                submit=self._submit,
             )
         except PeerError as error:
             text = "the outbox starts later: %s"
