@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help runtime setup lock \
 	system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt demo-kubernetes kill-agent chaos test-jobs test-azure test-sdks \
-	test-nova test-kubernetes test-fast \
+	test-nova test-ray test-kubernetes test-fast \
 	test-postgres coverage nightly sim hunt transcripts docs book crashes explore mutants \
 	tutorial-libvirt \
 	bench release test-packages $(BENCHES) clean
@@ -134,6 +134,9 @@ test-sdks: $(DEV)  ## test Azure's SDKs for Python, JavaScript, Go and Java (200
 
 test-nova: $(DEV)  ## test the nova driver with Nova's API; installs Nova (410 MB) once
 	@tools/test-nova
+
+test-ray: $(DEV)  ## test with clusters of Ray and Dask; installs both once (585 MB)
+	@tools/test-ray $(ARGS)
 
 test-kubernetes: $(DEV) system  ## test with Kubernetes itself; builds it once (15 minutes)
 	@tools/test-kubernetes $(ARGS)

@@ -1,7 +1,7 @@
 """Stand-in for the program `ray`: `list nodes` and `drain-node` over a cluster in a JSON file.
 
 A drained node leaves after the list has been asked for `looks` more times. Each command takes
-`start_s` seconds to start.
+`start_s` seconds to start, and `drain-node` another `drain_start_s`.
 """
 
 import argparse
@@ -23,6 +23,8 @@ def main() -> int:
     options = parser.parse_args()
     cluster = json.loads(CLUSTER.read_text())
     threading.Event().wait(cluster.get("start_s", 0))
+    if options.words == ["drain-node"]:
+        threading.Event().wait(cluster.get("drain_start_s", 0))
     if cluster.pop("failures", 0):
         CLUSTER.write_text(json.dumps(cluster))
         sys.stderr.write("ConnectionError: could not connect to the GCS\n")

@@ -16,8 +16,10 @@ from forewarn.agent.preparations.local_address import is_local
 from forewarn.agent.preparations.wait_until import Unanswered, persist, seconds_left, until
 from forewarn.errors import PeerError
 
-COMMAND_S = 60.0  # longest run of `ray`, which imports Ray and connects to the cluster
+COMMAND_S = 60.0  # first limit of a run of `ray`, which imports Ray and connects to the cluster
 LOOK_S = 5.0  # pause between looks at the node; each costs a second or more of a processor
+LATE_S = 2.0  # by how much Ray's deadline may be later than the event's
+DRAINS_MAX = 3  # drains of a node, each with a better estimate of how long its command takes
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
 REFUSED = ("not accepted", "invalid", "no such option", "no such command", "ray version")
 """Parts of messages, in lower case, of commands that fail again when they are repeated."""
@@ -34,15 +36,16 @@ class RayFailed(PeerError):
 def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
     """Drain the node, and wait until it has left the cluster."""
     event = inner(hook, "event")
-    node = step_state.read().get("node") or persist(lambda: _find(settings))
+    ray = _Ray(settings)
+    node = step_state.read().get("node") or persist(ray.find)
     if not node:
         return "no Ray node runs on this machine"
     node = str(node)
     step_state.write({"node": node})
     message = f"forewarn: {event['event_type']} {event['event_id']}"
-    persist(lambda: _drain(settings, node, message))
+    persist(lambda: ray.drain(node, message))
     left = f"Ray node {node[:12]} is idle and has left"
-    until(lambda: not _is_alive(settings, node), left, every_s=LOOK_S)
+    until(lambda: not ray.is_alive(node), left, every_s=LOOK_S)
     return f"Ray node {node[:12]} is idle and has left the cluster"
 
 
@@ -53,78 +56,95 @@ def recover(_settings: dict[str, object], _hook: dict[str, object]) -> str:
     return "the service of Ray starts a new node" if node else "nothing was prepared"
 
 
-def _find(settings: dict[str, object]) -> str:
-    """Return the id of this machine's node, or of the node in the settings; empty without one.
+class _Ray:
+    """The program `ray` for one cluster."""
 
-    Raises:
-        RayFailed: the node is not in the cluster, or is the head, without which no cluster is.
-    """
-    wanted = str(settings.get("node") or "")
-    for node in _nodes(settings):
-        names = (node.get("node_id"), node.get("node_name"), node.get("node_ip"))
-        if node.get("state") != "ALIVE":
-            continue
-        if wanted in names if wanted else is_local(str(node.get("node_ip"))):
-            if node.get("is_head_node"):
-                raise RayFailed(command="ray drain-node", reason="the head cannot be drained")
-            return str(node["node_id"])
-    if wanted:
-        raise RayFailed(command="ray list nodes", reason=f"there is no node {wanted}")
-    return ""
+    def __init__(self, settings: dict[str, object]) -> None:
+        address = settings.get("address")
+        self._where = ("--address", str(address)) if address else ()
+        self._command = str(settings.get("command") or "ray")
+        self._wanted = str(settings.get("node") or "")
+        self._limit_s = COMMAND_S
 
+    def find(self) -> str:
+        """Return the id of this machine's node, or of the node in the settings; empty without one.
 
-def _drain(settings: dict[str, object], node: str, message: str) -> None:
-    """Drain the node; a node that has left already is drained.
+        Raises:
+            RayFailed: the node is not in the cluster, or is the head, without which no cluster is.
+        """
+        wanted = self._wanted
+        for node in self._nodes():
+            names = (node.get("node_id"), node.get("node_name"), node.get("node_ip"))
+            if node.get("state") != "ALIVE":
+                continue
+            if wanted in names if wanted else is_local(str(node.get("node_ip"))):
+                if node.get("is_head_node"):
+                    raise RayFailed(command="ray drain-node", reason="the head cannot be drained")
+                return str(node["node_id"])
+        if wanted:
+            raise RayFailed(command="ray list nodes", reason=f"there is no node {wanted}")
+        return ""
 
-    Ray counts the remaining seconds from when its command has started, which takes as long as that
-    of the command before.
-    """
-    before_s = seconds_left()
-    if not _is_alive(settings, node):
-        return
-    start_s = before_s - seconds_left()
-    left_s = max(1, int(seconds_left() - start_s))
-    words = ("--node-id", node, "--reason", REASON, "--reason-message", message)
-    _run(settings, "drain-node", *words, "--deadline-remaining-seconds", str(left_s))
+    def drain(self, node: str, message: str) -> None:
+        """Drain the node; a node that has left already is drained.
 
+        Ray counts the remaining seconds from when its command has started, which at first is
+        assumed to take as long as the command before. If it takes longer, Ray's deadline is too
+        late, and another drain corrects it.
+        """
+        before_s = seconds_left()
+        if not self.is_alive(node):
+            return
+        start_s = before_s - seconds_left()
+        words = ("--node-id", node, "--reason", REASON, "--reason-message", message)
+        for _ in range(DRAINS_MAX):
+            before_s = seconds_left()
+            left_s = str(max(1, int(before_s - start_s)))
+            self._run("drain-node", *words, "--deadline-remaining-seconds", left_s)
+            took_s = before_s - seconds_left()
+            if took_s <= start_s + LATE_S:
+                return
+            start_s = took_s
 
-def _is_alive(settings: dict[str, object], node: str) -> bool:
-    return any(
-        one.get("node_id") == node and one.get("state") == "ALIVE" for one in _nodes(settings)
-    )
-
-
-def _nodes(settings: dict[str, object]) -> list[dict[str, object]]:
-    output = _run(settings, "list", "nodes", "--format", "json", "--limit", "10000")
-    try:
-        nodes = json.loads(output[output.index("[") :])
-    except ValueError as error:
-        raise Unanswered(service="Ray", reason=output.strip()[:300] or "no list") from error
-    return [node for node in nodes if isinstance(node, dict)]
-
-
-def _run(settings: dict[str, object], *words: str) -> str:
-    """Run a command of Ray and return its output.
-
-    Raises:
-        Unanswered: the cluster does not answer.
-        RayFailed: the command is refused, or is not installed.
-    """
-    address = settings.get("address")
-    where = ("--address", str(address)) if address else ()
-    command = (str(settings.get("command") or "ray"), *words, *where)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=COMMAND_S
+    def is_alive(self, node: str) -> bool:
+        """Return whether a node is in the cluster."""
+        return any(
+            one.get("node_id") == node and one.get("state") == "ALIVE" for one in self._nodes()
         )
-    except subprocess.TimeoutExpired as error:
-        raise Unanswered(service="Ray", reason="the command takes too long") from error
-    except OSError as error:
-        raise RayFailed(command=command[0], reason="the program cannot be started") from error
-    if done.returncode == 0:
-        return done.stdout
-    lines = done.stderr.strip().splitlines()
-    reason = lines[-1][:300] if lines else f"status {done.returncode}"
-    if any(part in done.stderr.lower() for part in REFUSED):
-        raise RayFailed(command=" ".join(("ray", *words[:2])), reason=reason)
-    raise Unanswered(service="Ray", reason=reason)
+
+    def _nodes(self) -> list[dict[str, object]]:
+        output = self._run("list", "nodes", "--format", "json", "--limit", "10000")
+        try:
+            nodes = json.loads(output[output.index("[") :])
+        except ValueError as error:
+            raise Unanswered(service="Ray", reason=output.strip()[:300] or "no list") from error
+        return [node for node in nodes if isinstance(node, dict)]
+
+    def _run(self, *words: str) -> str:
+        """Run a command and return its output.
+
+        A command that exceeds its limit may need longer on a busy machine, or hang; the next one
+        has twice the time.
+
+        Raises:
+            Unanswered: the cluster does not answer.
+            RayFailed: the command is refused, or is not installed.
+        """
+        command = (self._command, *words, *self._where)
+        limit_s = max(1.0, min(self._limit_s, seconds_left()))
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=limit_s
+            )
+        except subprocess.TimeoutExpired as error:
+            self._limit_s *= 2
+            raise Unanswered(service="Ray", reason=f"no result after {limit_s:.0f} s") from error
+        except OSError as error:
+            raise RayFailed(command=command[0], reason="the program cannot be started") from error
+        if done.returncode == 0:
+            return done.stdout
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1][:300] if lines else f"status {done.returncode}"
+        if any(part in done.stderr.lower() for part in REFUSED):
+            raise RayFailed(command=" ".join(("ray", *words[:2])), reason=reason)
+        raise Unanswered(service="Ray", reason=reason)
