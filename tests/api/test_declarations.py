@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import pytest
 
@@ -441,3 +442,35 @@ def test_ended_declaration_is_known_to_its_owners_alone() -> None:
             assert live.call(method, f"{path}{act}", body, headers=bank).status == 404, act
         assert live.call("GET", path, headers=bank).status == 404
         assert live.call("GET", "/v1/declarations", headers=shop).json == {"declarations": []}
+
+
+def test_can_i_knows_the_declarations_and_tickets_of_an_owner() -> None:
+    """An owner may choose for its VMs, in what concerns it. Source: P-3, T-2."""
+    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
+        admin = {"Authorization": f"Bearer {live.add_token('root', Role.ADMIN)}"}
+        live.call("PUT", "/v1/topology", FLEET, headers=admin)
+        form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 60}
+        live.call("POST", "/v1/maintenances", form, headers=admin)
+        live.call("POST", "/v1/maintenances/m-1/declare", {}, headers=admin)
+        tokens = {name: live.add_token(name, Role.OWNER, name) for name in ("shop", "bank")}
+        report = {"target_kind": "vm", "target": "web-0", "description": "no GPU"}
+        who = {"Authorization": f"Bearer {tokens['shop']}"}
+        ticket = live.call("POST", "/v1/tickets", report, headers=who).json["id"]
+
+        def can(name: str, target: str, **more: str) -> bool:
+            query = urlencode({"method": "POST", "target": target, **more})
+            headers = {"Authorization": f"Bearer {tokens[name]}"}
+            allowed: bool = live.call("GET", f"/v1/access/can-i?{query}", headers=headers).json[
+                "allowed"
+            ]
+            return allowed
+
+        choices = "/v1/declarations/m-1/choices"
+        assert can("shop", choices)
+        assert can("shop", choices, vm="web-0")
+        assert not can("shop", choices, vm="db-0")
+        assert not can("bank", choices)
+        assert not can("shop", "/v1/declarations/m-9/choices")
+        assert can("shop", f"/v1/tickets/{ticket}/close")
+        assert not can("bank", f"/v1/tickets/{ticket}/close")
+        assert not can("shop", f"/v1/tickets/{ticket}/refuse")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
 
 from forewarn.access.roles import PRINCIPAL_LENGTH_MAX, Permission, Principal, Role
 from forewarn.access.stimulus import AddToken, Grant, ResumeToken, Revoke, RevokeToken
 from forewarn.access.tokens import AccessToken, digest_of, written_token
 from forewarn.api import schemas
+from forewarn.api.control_client import ControlClient
 from forewarn.api.path_table import match_path
 from forewarn.api.request_forms import EMPTY
 from forewarn.api.routes import ApiCall, ApiResponse, Route
 from forewarn.control.plane import StateView
-from forewarn.core.topology import Topology
+from forewarn.core.declarations import declared
 from forewarn.ids import Ids
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import NAME, Choice, Schema, Text, Timestamp
@@ -169,9 +170,10 @@ async def can_i(call: ApiCall) -> ApiResponse:
     owners = call.principal.owners_for(permission)
     allowed = owners is None or bool(owners)
     vm = call.query.get("vm", "")
-    if owners and (name or vm):
-        fleet = await call.control.within(owners).fleet()
-        allowed = name in _names_of(fleet, path.split("/")[2]) if name else vm in fleet.vms
+    if owners:
+        scoped = call.control.within(owners)
+        allowed = not name or await _concerns(scoped, path.split("/")[2], name)
+        allowed = allowed and (not vm or vm in (await scoped.fleet()).vms)
     return ApiResponse({"allowed": allowed, "permission": permission.value})
 
 
@@ -183,9 +185,31 @@ def _required_permission(call: ApiCall, method: str, path: str) -> tuple[Permiss
     return None, ""
 
 
-def _names_of(fleet: Topology, kind: str) -> Collection[str]:
-    names: Collection[str] = getattr(fleet, kind) if kind in {"hosts", "groups", "vms"} else ()
-    return names
+_NUMBERED = re.compile(r"[a-z]{1,2}-([0-9]{1,18})")
+
+
+async def _concerns(scoped: ControlClient, kind: str, name: str) -> bool:
+    """Whether an object of a path, such as host `h1`, is one of the caller's."""
+    if kind in {"hosts", "groups", "vms"}:
+        return name in getattr(await scoped.fleet(), kind)
+    if kind == "events":
+        return await scoped.look_up(lambda store: store.event(name)) is not None
+    matched = _NUMBERED.fullmatch(name)
+    if matched is None:
+        return False
+    number = int(matched[1])
+    if kind == "declarations":
+        return bool(await scoped.read(lambda view: _declared(view, number, scoped)))
+    if kind == "tickets":
+        return await scoped.look_up(lambda store: store.ticket(number)) is not None
+    if kind == "operations":
+        return await scoped.look_up(lambda store: store.operation(number)) is not None
+    return False
+
+
+def _declared(view: StateView, number: int, scoped: ControlClient) -> bool:
+    state, now_ms = (view.unscoped or view).state, scoped.clock.now_ms()
+    return bool(declared(state, view.state.topology, now_ms, only=number))
 
 
 @Route("GET /v1/access", Permission.ADMINISTER, answer=_BINDINGS)

@@ -20,6 +20,8 @@ DECLARED_PERMILLE = 500
 """How many maintenances in a thousand are declared."""
 HAND_BACKS_S = (900, 3600, 4 * 3600, 12 * 3600)
 """Hand-back windows: from the notice of a reboot, in which nothing can be chosen, to half a day."""
+TESTED_PERMILLE = 600
+"""How many declared maintenances in a thousand begin with the test of an owner."""
 OBSERVATIONS_S = (60, 1800, 3 * 3600)
 """How long owners observe their test group."""
 DEFERRALS_MS = (10 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS)
@@ -37,7 +39,10 @@ def begin(people: Operators, number: int, dice: Dice) -> None:
     hand_back_s = None if dice.chance(200) else dice.pick(HAND_BACKS_S)
     reason = "a flaw is exploited" if emergency else ""
     word = stimuli.DeclareMaintenance(number, severity, hand_back_s, reason, tuple(waived))
-    people.submit(word, "admin" if emergency else "operator")
+    declared = people.submit(word, "admin" if emergency else "operator")
+    maintenance = people.world.checker.state.maintenances.get(number)
+    if declared and maintenance is not None and dice.chance(TESTED_PERMILLE):
+        _test(people, maintenance, dice)
 
 
 def answer(people: Operators, dice: Dice) -> None:
@@ -112,6 +117,28 @@ def _defer(
     by = places[0][1] or "operator"
     word = stimuli.AskDeferral(maintenance.number, tuple(places), until_ms, "a sale", by)
     people.submit(word, by)
+
+
+def _test(people: Operators, maintenance: Maintenance, dice: Dice) -> None:
+    """An owner names a group that is on some of its hosts, and on those of the first wave."""
+    topology, canaries = people.world.topology, {*maintenance.canary_hosts}
+    hosts_of: dict[str, dict[str, set[str]]] = {}
+    for host in maintenance.hosts:
+        for name in topology.vms_on(host):
+            group = topology.groups[topology.vms[name].group]
+            hosts_of.setdefault(group.owner, {}).setdefault(group.name, set()).add(host)
+    partial = [
+        (owner, name)
+        for owner, groups in sorted(hosts_of.items())
+        for name, hosts in sorted(groups.items())
+        if hosts < (own := set[str]().union(*groups.values())) and canaries.isdisjoint(own - hosts)
+    ]
+    if partial:
+        owner, first = dice.pick(partial)
+        by = owner or "operator"
+        observation_s = dice.pick(OBSERVATIONS_S)
+        word = stimuli.NameFirstGroup(maintenance.number, owner, first, observation_s, by)
+        people.submit(word, by)
 
 
 def _order(people: Operators, maintenance: Maintenance, owner: str, dice: Dice) -> None:
