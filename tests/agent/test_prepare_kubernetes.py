@@ -10,7 +10,7 @@ from forewarn.agent.preparations.http_call import Called, call
 from forewarn.agent.preparations.kubernetes import MARK
 from tests.agent.programs import do, done, until
 from tests.agent.test_peers import ask_peers
-from tests.kubernetes.control_plane import ADMIN_TOKEN, ControlPlane, control_plane
+from tests.kubernetes.control_plane import ADMIN_TOKEN, START_S, ControlPlane, control_plane
 
 pytestmark = pytest.mark.slow
 
@@ -79,9 +79,9 @@ class Cluster:
 def serving(parts: ControlPlane, directory: Path) -> Cluster:
     """Return a cluster once it is ready."""
     cluster = Cluster(directory, parts)
-    until(lambda: cluster.ask("GET", "/readyz").status == 200, "it is ready", seconds=60)
+    until(lambda: cluster.ask("GET", "/readyz").status == 200, "it is ready", seconds=START_S)
     namespace = "/api/v1/namespaces/default"
-    until(lambda: cluster.ask("GET", namespace).status == 200, "a namespace", seconds=60)
+    until(lambda: cluster.ask("GET", namespace).status == 200, "a namespace", seconds=START_S)
     return cluster
 
 

@@ -17,6 +17,8 @@ from tests.agent.programs import answers, free_port, program, until
 from tests.waiting import LIMIT_S
 
 ADMIN_TOKEN = "let-me-in"
+START_S = 300.0
+"""Longest start of an API server on a busy machine."""
 CONTROLLERS = "deployment,replicaset,disruption,clusterrole-aggregation"
 """Controllers that tests use; kubelets and the scheduler are played where they are needed."""
 
@@ -153,7 +155,7 @@ def control_plane(directory: Path, *options: str) -> Iterator[ControlPlane]:
     """Run a control plane, once it listens."""
     parts = ControlPlane(directory, *options)
     try:
-        until(lambda: answers(parts.port), "the API server listens", seconds=LIMIT_S)
+        until(lambda: answers(parts.port), "the API server listens", seconds=START_S)
         yield parts
     finally:
         parts.close()
