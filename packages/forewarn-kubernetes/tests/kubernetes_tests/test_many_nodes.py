@@ -1,7 +1,7 @@
 """Notices on many nodes of a real API server, counted by its own metrics.
 
 `KUBERNETES_NODES=5000 make test-kubernetes ARGS="-s FILE"`, with the path of this file, takes as
-many.
+many; `WRITERS_MAX=1` writes one node after another.
 """
 
 import http.client
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forewarn.clock import SystemClock
+from forewarn_kubernetes import host_notices
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import HostNotices
 from kubernetes_tests.node_pool import NODES, true_conditions
@@ -27,6 +28,7 @@ from tests.kubernetes.control_plane import control_plane
 
 pytestmark = pytest.mark.slow
 COUNT = int(os.environ.get("KUBERNETES_NODES", "60"))
+WRITERS = int(os.environ.get("WRITERS_MAX", str(host_notices.WRITERS_MAX)))
 WRITES = re.compile(
     r'apiserver_request_total\{[^}]*resource="nodes"[^}]*verb="(?:PATCH|PUT|APPLY)"[^}]*\} (\S+)'
 )
@@ -61,8 +63,11 @@ def processor_s(cluster: Cluster) -> float:
     return sum(float(each) for each in PROCESSOR.findall(text)) + time.process_time()
 
 
-def test_each_transition_is_one_write_of_a_node(tmp_path: Path) -> None:
+def test_each_transition_is_one_write_of_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Announcement, start and end; a turn without a change writes nothing. Source: K-1."""
+    monkeypatch.setattr(host_notices, "WRITERS_MAX", WRITERS)
     names = [f"n{number:04}" for number in range(COUNT)]
     with control_plane(tmp_path) as parts:
         cluster = serving(parts, tmp_path)
