@@ -147,7 +147,7 @@ test-postgres: $(DEV) system  ## run only the tests that use a PostgreSQL server
 nightly: $(DEV) system  ## run the slow tests, more random inputs and 1,000 random worlds
 	$(PYTEST) $(PARALLEL) -m nightly
 	$(PYTEST) $(PARALLEL) -m "not nightly" --hypothesis-profile=nightly \
-		$$(grep -rlE '^(@given|@SCHEMA)' tests)
+		$$(grep -rlE '^(@given|@SCHEMA)' --include='*.py' tests packages)
 	$(MAKE) sim SEED=$$(date +%Y%m%d)000 N=1000 \
 		ARGS="--hosts 6 --vms 40 --days 0.5 --rate 12"
 	$(MAKE) test-jobs
