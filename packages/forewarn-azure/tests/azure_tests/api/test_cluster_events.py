@@ -8,6 +8,7 @@ import requests
 
 from forewarn.settings import AzureSettings
 from tests.api.live import FLEET, SETTINGS, Json, Live
+from tests.waiting import wait_until
 
 GRAPH = "/providers/Microsoft.ResourceGraph/resources"
 TABLE = "containerserviceeventresources"
@@ -78,7 +79,8 @@ def test_event_has_started_once_a_wave_begins(service: Live) -> None:
     path = f"/v1/declarations/{number}/choices"
     for owner in ("shop", ""):
         service.post(path, choices=[{"host": "h1", "owner": owner, "release": True}])
-    service.settle()
-    service.advance(86_400)
-    service.settle()
-    assert [row["properties"]["eventStatus"] for row in rows(service)] == ["Started"]
+
+    def statuses() -> list[str]:
+        return [row["properties"]["eventStatus"] for row in rows(service)]
+
+    wait_until(lambda: statuses() == ["Started"], what="the wave")
