@@ -98,6 +98,14 @@ def test_deferral_is_asked_and_answered(run: Run, number: str) -> None:
     assert "by telephone" in run("declaration", "show", number).out
 
 
+def test_deferral_is_withdrawn(run: Run, number: str) -> None:
+    """Only while nobody has decided. Source: T-4."""
+    until = ("--until", "2027-02-20T00:00:00Z", "--reason", "closing")
+    assert run("declaration", "defer", number, "--host", "h2", *until).status == OK
+    assert "withdrawn" in run("deferral", "withdraw", number, "--host", "h2").out
+    assert "[deferral-undecided]" in run("deferral", "withdraw", number, "--vm", "web-1").err
+
+
 def test_refused_deferral_has_an_exit_status(run: Run, number: str, tmp_path: Path) -> None:
     """The policy refuses at once, with the reason. Source: T-4."""
     policy = tmp_path / "policy.toml"

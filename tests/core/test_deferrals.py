@@ -215,3 +215,20 @@ def test_answer_is_given_once() -> None:
     granted = answered(request, DeferralState.GRANTED, 2, by="bob", answer="")
     with pytest.raises(IllegalMove):
         answered(granted, DeferralState.REFUSED, 3, by="bob", answer="")
+
+
+def test_undecided_deferral_is_withdrawn_by_its_owner() -> None:
+    """Deadline and choice stay; nothing is left to decide, and another may be asked. T-4."""
+    rig = shared()
+    number, deadline_ms = declare(rig), rig.now_ms + 14 * DAY_MS
+    ask(rig, number, deadline_ms + DAY_MS, "h0", "h1")
+    rig.tell(words.WithdrawDeferral(number, (("h0", "shop"),), "alice"))
+    withdrawn = asked(rig, number, "h0")
+    assert (withdrawn.state, withdrawn.answer) == (DeferralState.REFUSED, "withdrawn")
+    assert resource(rig, number, "h0").deadline_ms == deadline_ms
+    assert asked(rig, number, "h1").state is DeferralState.ASKED
+    with pytest.raises(DeferralUndecided, match="the owner on h0"):
+        rig.tell(words.WithdrawDeferral(number, (("h0", "shop"),), "alice"))
+    ask(rig, number, deadline_ms + 2 * DAY_MS, "h0")
+    assert asked(rig, number, "h0").state is DeferralState.ASKED
+    rig.check_replay()

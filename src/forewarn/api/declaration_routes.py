@@ -611,6 +611,22 @@ async def ask_deferral(call: ApiCall) -> ApiResponse:
     return await _deferrals_response(call, before, set(places))
 
 
+@Route(
+    "POST /v1/declarations/{id}/deferrals/withdraw",
+    Permission.APPROVE,
+    form=forms.WITHDRAW,
+    answer=_ANSWERED,
+)
+async def withdraw_deferral(call: ApiCall) -> ApiResponse:
+    """Withdraw requests for a later hand-back deadline that nobody has decided."""
+    number, form = number_of(call), call.form
+    before = (await named_declaration(call, number),)
+    places = await call.control.read(lambda view: _places(view, number, form, where="the body"))
+    word = stimuli.WithdrawDeferral(number, places, call.principal.name)
+    await call.control.submit(word, call.actor)
+    return await _deferrals_response(call, before, set(places))
+
+
 async def _deferrals_response(
     call: ApiCall, before: tuple[DeclaredMaintenance, ...], places: set[tuple[str, str]]
 ) -> ApiResponse:

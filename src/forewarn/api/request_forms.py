@@ -389,16 +389,20 @@ _DEFERRED_OWNER = (
     Field("owner", Text(), "Owner who asked; may be empty.", required=True),
     Field("host", NAME, "Only the request for this host."),
 )
+_DEFERRED_VMS = (
+    Field("host", NAME, "Host of the VMs."),
+    Field("group", NAME, "Group of the VMs, on all declared hosts."),
+    Field("vm", NAME, "One VM; the request is for its owner's VMs on its host."),
+    Field("failure_domain", Text(), IN_FAILURE_DOMAIN),
+    Field("owner", OWNER_OR_NONE, OWNER_ON_HOST),
+)
+WITHDRAW = Form("WithdrawForm", "VMs whose undecided requests end.", _DEFERRED_VMS)
 DEFER = Form(
     "DeferForm",
     "A later hand-back deadline for the VMs of a host, of a group, of a failure domain or for one "
     "VM.",
     (
-        Field("host", NAME, "Host of the VMs."),
-        Field("group", NAME, "Group of the VMs, on all declared hosts."),
-        Field("vm", NAME, "One VM; the request is for its owner's VMs on its host."),
-        Field("failure_domain", Text(), IN_FAILURE_DOMAIN),
-        Field("owner", OWNER_OR_NONE, OWNER_ON_HOST),
+        *_DEFERRED_VMS,
         Field("until", Timestamp(), "The hand-back deadline asked for.", required=True),
         Field("reason", _REASON, "Reason, for operators.", required=True),
     ),

@@ -30,6 +30,7 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     PostponeHosts,
     RequestMaintenance,
+    WithdrawDeferral,
 )
 from forewarn.core.ticket import Ticket, TicketMove, TicketType
 from forewarn.core.topology import Topology
@@ -169,7 +170,7 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
             _check_ticket(stimulus)
         case ChooseStarts():
             _check_places(((each.host, each.owner) for each in stimulus.choices), layout)
-        case AskDeferral():
+        case AskDeferral() | WithdrawDeferral():
             _check_places(stimulus.places, layout)
         case NameFirstGroup() | HoldHosts():
             _check_owner(stimulus.owner, layout)

@@ -393,7 +393,10 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
     if not each:
         return ""
     if each["state"] == "refused":
-        asked = f"the request for a deadline of {local_time(each['until'])} was refused"
+        asked = f"the request for a deadline of {local_time(each['until'])} was"
+        if each["answer"] == "withdrawn":
+            return f"{asked} withdrawn"
+        asked = f"{asked} refused"
         return f"{asked}: {each['answer']}" if each["answer"] else asked
     text = f"{each['state']} until {local_time(each['until'])}"
     if each["state"] == "asked":

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import client_of, part
 from forewarn.cli.application import noun_app
-from forewarn.cli.declarations import DeclarationId, print_deferrals
+from forewarn.cli.declarations import CHOSEN, ChosenVms, DeclarationId, print_deferrals
 from forewarn.cli.output import show_list, when
 from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
 from forewarn.exit_codes import OK
@@ -35,6 +35,18 @@ def _list(*, common: ListOptions = LISTED) -> int:
     )
     empty = "No owner has asked for a later hand-back deadline."
     return show_list(common, answer, columns, name="deferrals", empty=empty)
+
+
+@deferral.command(name="withdraw")
+def _withdraw(
+    id_: DeclarationId, /, *, chosen: ChosenVms = CHOSEN, common: ServerOptions = COMMON
+) -> int:
+    """Withdraw your requests that wait for a decision."""
+    chosen.require_place()
+    client = client_of(common)
+    answer = client.post(f"/v1/declarations/{part(id_)}/deferrals/withdraw", chosen.named)
+    print_deferrals(common, answer, client.now_ms)
+    return OK
 
 
 @deferral.command(name="grant")

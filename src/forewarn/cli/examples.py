@@ -174,6 +174,9 @@ declaration defer m-12 --host h7 --until +21d --reason "spare parts"
 deferral list
 deferral list -o json
 
+deferral withdraw m-12 --host h7
+deferral withdraw m-12 --group web
+
 deferral grant m-12 --owner shop
 deferral grant m-12 --owner shop --host h7 --reason "by telephone"
 

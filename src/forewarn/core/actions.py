@@ -42,6 +42,7 @@ ACTIONS: dict[str, str] = {
     "declaration.withdrawn": "Choices no longer count, because a deferral was granted.",
     "deferral.asked": "An owner asked for a later hand-back deadline of its hosts.",
     "deferral.granted": "The policy or an operator granted a later hand-back deadline.",
+    "deferral.withdrawn": "An owner withdrew its request for a later hand-back deadline.",
     "deferral.refused": "The policy or an operator refused a later hand-back deadline, or nobody "
     "decided in time.",
     "maintenance.planned": "A maintenance has a new plan in force.",

@@ -99,6 +99,29 @@ def decide(draft: Draft, word: stimuli.DecideDeferral) -> tuple[int, ...]:
     return (word.maintenance,)
 
 
+def withdraw(draft: Draft, word: stimuli.WithdrawDeferral) -> tuple[int, ...]:
+    """End undecided requests as their owner wishes; deadlines and choices stay. Source: T-4.
+
+    Raises:
+        DeferralUndecided: there is no such request.
+        UnknownMaintenance: there is no such live maintenance.
+    """
+    maintenance = known_maintenance(draft, word.maintenance)
+    requests = [
+        deferral_of(draft.state, maintenance.number, host, owner=owner)
+        for host, owner in word.places
+    ]
+    undecided = [each for each in requests if each is not None and each.state is _ASKED]
+    if not undecided:
+        hosts = ", ".join(sorted({host for host, _ in word.places}))
+        raise DeferralUndecided(maintenance=maintenance.id, whose=f"the owner on {hosts}")
+    text = f"{word.by} withdraws the request to defer {pluralized(len(undecided))}"
+    refused, now_ms = DeferralState.REFUSED, draft.now_ms
+    ended = [answered(e, refused, now_ms, by=word.by, answer="withdrawn") for e in undecided]
+    draft.put("deferral.withdrawn", f"{text} of {maintenance.id}", *ended)
+    return (word.maintenance,)
+
+
 def refuse_due(draft: Draft) -> None:
     """Refuse the requests that nobody has decided in time; O(these)."""
     due: dict[int, list[Deferral]] = {}

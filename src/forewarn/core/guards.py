@@ -24,6 +24,7 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
     StartMaintenance,
+    WithdrawDeferral,
 )
 from forewarn.core.topology import Group, Vm
 from forewarn.errors import CallerError
@@ -76,7 +77,14 @@ def _is_weaker(after: MaintenancePolicy, before: MaintenancePolicy) -> bool:
 def _acts(draft: Draft, stimulus: PlaneStimulus) -> Iterator[ConfirmedAct]:
     """Yield the policy's names for the effects of a stimulus."""
     match stimulus:
-        case Acknowledge() | ChooseStarts() | AskDeferral() | NameFirstGroup() | HoldHosts():
+        case (
+            Acknowledge()
+            | ChooseStarts()
+            | AskDeferral()
+            | WithdrawDeferral()
+            | NameFirstGroup()
+            | HoldHosts()
+        ):
             if _answers_for_owner(stimulus):
                 yield ConfirmedAct.ANSWER
         case ApplyPolicy():
@@ -100,7 +108,12 @@ def _acts_of_layout(draft: Draft, change: ChangeTopology) -> Iterator[ConfirmedA
 
 
 def _answers_for_owner(
-    stimulus: Acknowledge | ChooseStarts | AskDeferral | NameFirstGroup | HoldHosts,
+    stimulus: Acknowledge
+    | ChooseStarts
+    | AskDeferral
+    | WithdrawDeferral
+    | NameFirstGroup
+    | HoldHosts,
 ) -> bool:
     """Whether a stimulus answers for an owner; VMs without an owner have only operators."""
     match stimulus:
@@ -108,7 +121,7 @@ def _answers_for_owner(
             return True
         case ChooseStarts():
             return any(each.owner for each in stimulus.choices)
-        case AskDeferral():
+        case AskDeferral() | WithdrawDeferral():
             return any(owner for _, owner in stimulus.places)
         case NameFirstGroup() | HoldHosts():
             return bool(stimulus.owner)

@@ -349,6 +349,7 @@ _HANDLERS: dict[type[FleetStimulus], Callable[[Draft, Never], tuple[int, ...] | 
     stimuli.NameFirstGroup: order_commands.name_first_group,
     stimuli.HoldHosts: order_commands.hold,
     stimuli.AskDeferral: deferral_commands.ask,
+    stimuli.WithdrawDeferral: deferral_commands.withdraw,
     stimuli.DecideDeferral: deferral_commands.decide,
     stimuli.PauseMaintenance: commands.pause,
     stimuli.ResumeMaintenance: commands.resume,

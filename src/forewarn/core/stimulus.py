@@ -149,6 +149,17 @@ class AskDeferral(CoreStimulus):
 
 
 @value
+class WithdrawDeferral(CoreStimulus):
+    """Owners, or an operator for them, withdraw undecided requests. Source: T-4."""
+
+    maintenance: int
+    #: Hosts, each with the owner of the VMs there; at least one.
+    places: tuple[tuple[str, str], ...]
+    #: The principal who withdraws, for people.
+    by: str
+
+
+@value
 class DecideDeferral(CoreStimulus):
     """An operator grants or refuses the undecided requests of an owner. Source: T-4."""
 

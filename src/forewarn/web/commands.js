@@ -23,6 +23,7 @@ const COMMANDS = {
   name_first_group: "declaration test-first {}",
   resume_hosts: "declaration resume {}",
   grant_deferral: "deferral grant {}",
+  withdraw_deferral: "deferral withdraw {}",
   grant_role: "access grant",
   migrate_host: "host migrate {}",
   pause_maintenance: "maintenance pause {}",

@@ -125,6 +125,7 @@ export function deferralOf(each, one) {
       moment(deferral.decide_by),
       ".",
     ),
+    rowButton("withdraw_deferral", "Withdraw", { ...options, given: { host, owner } }),
     may("grant_deferral")
       ? buttonGroup(
           "Answers",

@@ -251,7 +251,7 @@ class DeclarationChecker:
         if is_emergency(maintenance) or maintenance.move_s:
             return
         tests = tests_of(maintenance, topology)
-        self._premises["T-8: a host follows a test"] += any(host in each.after for each in tests)
+        self._premises["T-8: declared work with a test of an owner"] += bool(tests)
         targets = {**self._state.targets, **changes.targets}
         owner = untested(targets, maintenance, host, topology, start_ms)
         if owner:

@@ -108,7 +108,7 @@ PREMISES = (
     "T-4: an owner asks for a deferral",
     "T-5: a window overruns",
     "T-6: an emergency is declared",
-    "T-8: a host follows a test",
+    "T-8: declared work with a test of an owner",
 )
 """Each rule and its premise, as it is counted."""
 
