@@ -165,7 +165,7 @@ function change(reply) {
 }
 
 /** Whether something is wrong with an operation: such ones come first. */
-const isWrong = (each) => each.alert !== "none" || each.cause === "hardware-failure";
+export const isWrong = (each) => each.alert !== "none" || each.cause === "hardware-failure";
 
 /** Live operations, the most urgent first. */
 export function sorted() {

@@ -18,7 +18,7 @@ import {
   words,
 } from "./format.js";
 import { historyOf } from "./history.js";
-import { listen, sorted } from "./live.js";
+import { isWrong, listen, sorted } from "./live.js";
 import { remindButton } from "./reminders.js";
 import { plansOf, timeline } from "./timeline.js";
 
@@ -323,8 +323,12 @@ function record(main, kind, name, { concerns, title, factsOf }) {
         main,
         head(
           title(each),
-          buttons(kinds, name, each),
-          kind === "host" ? reportButton({ kind, target: name }) : "",
+          h(
+            "div",
+            { className: "buttons" },
+            buttons(kinds, name, each),
+            kind === "host" ? reportButton({ kind, target: name }) : "",
+          ),
         ),
         h(
           "div",
@@ -410,7 +414,15 @@ export async function vm(main, name) {
       main.dataset.shows = `vm ${name}`;
       fill(
         main,
-        head(`VM ${name}`, buttons("vms", name, each), reportButton({ kind: "vm", target: name })),
+        head(
+          `VM ${name}`,
+          h(
+            "div",
+            { className: "buttons" },
+            buttons("vms", name, each),
+            reportButton({ kind: "vm", target: name }),
+          ),
+        ),
         h(
           "div",
           { className: "columns" },
@@ -597,7 +609,12 @@ export async function work(main, asked) {
       get(query("/v1/operations", { ...filter, limit: 100, before })),
       plansOf(state),
     ]);
-    return { ...reply, plans };
+    const urgent = (one, other) => Number(isWrong(other)) - Number(isWrong(one));
+    return {
+      ...reply,
+      operations: state === "live" ? reply.operations.toSorted(urgent) : reply.operations,
+      plans,
+    };
   };
   const draw = (reply) => {
     line.draw(reply.operations, reply.plans);

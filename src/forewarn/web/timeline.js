@@ -3,7 +3,7 @@
 
 import { get, may, now, part } from "./api.js";
 import { fill, h, unpressed } from "./dom.js";
-import { naturally, stamp, words } from "./format.js";
+import { naturally, stamp, stateOf, words } from "./format.js";
 import { live } from "./live.js";
 
 const LANES_MAX = 60;
@@ -237,7 +237,7 @@ function laneOf(each) {
     });
   if (each.started)
     pieces.push({
-      look: each.state,
+      look: stateOf(each),
       from: start,
       to: Date.parse(each.ended ?? "") || Math.max(now(), start),
     });
