@@ -2,8 +2,9 @@
 
 A store of 100,000 hosts and 1,000,000 VMs is served in this process. Measured are the first
 paint of the map after the address was opened, the time from an operator's call to the frame that
-shows its host changed, the frames a second while 50 hosts a second change, and the frames a
-second while the map is dragged: whole, with small cells, and with names.
+shows its host changed, the time from the address of a maintenance of 2,000 hosts to the frame with
+its chart of waves, the frames a second while 50 hosts a second change, and the frames a second
+while the map is dragged: whole, with small cells, and with names.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from argparse import Namespace
 from dataclasses import replace
 from itertools import pairwise
 
+from bench.scale.__main__ import ANNOUNCED, BLOCK, PLANNED
 from bench.sizes import Parser
 from forewarn.settings import StoreSettings
 from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
+from tests.waiting import wait_until
 
 #: Time limit of a start; a million VMs take seconds to load, on a busy machine a minute.
 STARTS_S_MAX = 300
@@ -53,6 +56,14 @@ DRAG = """(() => {
     window.dragging = true;
     requestAnimationFrame(step);
 })()"""
+#: Opens a maintenance, and returns the time until the frame with its chart, in ms.
+CHART = """new Promise((done) => {
+    const began = performance.now();
+    location.hash = "#/maintenances/ID";
+    const look = () => document.querySelector(".piece:not(.open)")
+        ? requestAnimationFrame((now) => done(now - began)) : setTimeout(look, 1);
+    look();
+})"""
 FIRST = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 DRAWN = "window.forewarnMap?.frames > 0 && document.querySelector('.legend b') && forewarnMap.drawn"
 
@@ -62,6 +73,7 @@ def main() -> None:
     parser = Parser("bench.page", __doc__)
     parser.add_size("--hosts", 100_000, 10_000, 2000, "number of hosts")
     parser.add_size("--changes", 20, 20, 2, "number of measured changes")
+    parser.add_size("--chart-hosts", 2000, 2000, 100, "number of hosts of the maintenance")
     parser.add_size("--seconds", 10, 10, 1, "time of the continuous changes, in seconds")
     parser.add_size("--drag-seconds", 4, 4, 1, "time of dragging at each size, in seconds")
     asked = parser.sized()
@@ -95,6 +107,9 @@ def measure(live: Live, browser: Browser, asked: Namespace) -> dict[str, object]
         painted.append(browser.run(FIRST))
     answered: list[float] = []
     latencies = [latency(live, browser, number, answered) for number in range(asked.changes)]
+    charted = chart(live, browser, min(asked.chart_hosts, asked.hosts // 4))
+    browser.open(f"{live.url}/")
+    browser.until(DRAWN)
     rate = frames(live, browser, asked.changes, asked.seconds)
     panned = panning(browser, asked.drag_seconds)
     return {
@@ -105,6 +120,8 @@ def measure(live: Live, browser: Browser, asked: Namespace) -> dict[str, object]
         "change_answered_ms": round(statistics.median(answered)),
         "change_to_screen_ms": round(statistics.median(latencies)),
         "change_to_screen_worst_ms": round(max(latencies)),
+        "chart_drawn_ms": round(statistics.median(charted)),
+        "chart_drawn_worst_ms": round(max(charted)),
         **rate,
         **panned,
     }
@@ -128,6 +145,24 @@ def latency(live: Live, browser: Browser, number: int, answered: list[float]) ->
     answered.append(time.time() * 1000 - asked)
     seen: float = browser.run("window.seen")
     return seen - asked
+
+
+def chart(live: Live, browser: Browser, hosts: int) -> list[float]:
+    """Return the times from the address of a maintenance until its waves are drawn, in ms."""
+    free = (n for n in itertools.count() if n % BLOCK not in {*ANNOUNCED, PLANNED})
+    names = [f"h{n}" for n in itertools.islice(free, hosts)]
+    form = {"cause": "host-update", "hosts": names, "duration": "PT5M"}
+    made = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
+    path = f"/v1/maintenances/{made}"
+    wait_until(lambda: not live.get(path)["maintenance"]["planning"], limit_s=STARTS_S_MAX)
+    live.post(f"{path}/start")  # it is planned anew
+    wait_until(lambda: live.get(path)["waves"], limit_s=STARTS_S_MAX)
+    times = []
+    for _ in range(5):
+        browser.run("location.hash = '#/policy'")
+        browser.until("!document.querySelector('.wave-lane, .piece:not(.open)')")
+        times.append(browser.run(CHART.replace("ID", made)))
+    return times
 
 
 def frames(live: Live, browser: Browser, first_host: int, seconds: int) -> dict[str, object]:
