@@ -450,6 +450,7 @@ def test_show_finds_any_record(run: Run) -> None:
         assert run("show", name, "--json").json["kind"] == kind
     assert run("status", "--json").json["groups"]
     assert "2027-01-15T08:00:00Z\n" in run("status").out
+    assert run("show", "op-1").out == run("operation", "show", "op-1").out
     assert "[id-unknown]" in run("show", "nothing-at-all").err
 
 

@@ -118,6 +118,8 @@ def test_refusal_names_what_ends_the_work() -> None:
     refused = rig.refuses(other, FleetBusy).advice_text()
     cancel = f"or cancel it: `forewarn operation cancel {announced.id}`."
     assert refused == f"Wait until {announced.id} has ended, {cancel}"
+    arrives = str(rig.refuses(ChangeTopology(vms=(Vm("new", "h0", "web"),)), FleetBusy))
+    assert arrives == f"host h0 cannot take VM new while {announced.id} involves it."
     rig.show()
     for vm in ("web_0", "db_0"):
         rig.approve(vm, announced)

@@ -112,6 +112,11 @@ def _show(
     answer = client.get(f"/v1/operations/{part(id_)}")
     if common.structured:
         return print_structured(common, answer)
+    return print_operation(client, answer, wide=common.form == "wide")
+
+
+def print_operation(client: ApiClient, answer: Answer, *, wide: bool) -> int:
+    """Print an operation with its events and what it waits for; return `OK`."""
     work, now_ms = answer["operation"], client.now_ms
     print_facts(
         (
@@ -128,7 +133,7 @@ def _show(
     if answer["events"]:
         print()
         columns = (("event", "id"), "type", ("status", "shown_as"), "group", "resources")
-        print_list(answer["events"], columns, wide=common.form == "wide")
+        print_list(answer["events"], columns, wide=wide)
     if work["state"] in {"planned", "announced"}:
         for each in client.get("/v1/why", id=work["id"])["blockers"]:
             print(f"waits: {awaited_text(each, now_ms)} [{each['code']}]")

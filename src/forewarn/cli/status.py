@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import CERTIFICATE_MS_MIN
-from forewarn.cli.operations import CONFIRMATION
+from forewarn.cli.maintenance_output import print_full
+from forewarn.cli.operations import CONFIRMATION, print_operation
 from forewarn.cli.output import (
     call_in_words,
     listed,
@@ -160,10 +161,20 @@ def _show(
             continue
         if web:
             return _open_page(client.server, kind, name)
-        if common.structured:
-            return print_structured(common, {"kind": kind[:-1], **answer})
-        return show_record(common, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
+        return _print_record(client, kind, answer, common)
     raise IdUnknown(name=id_)
+
+
+def _print_record(client: ApiClient, kind: str, answer: Answer, common: WatchOptions) -> int:
+    """Print a record of a list, as the `show` of its noun does."""
+    if common.structured:
+        return print_structured(common, {"kind": kind[:-1], **answer})
+    if kind == "operations":
+        return print_operation(client, answer, wide=common.form == "wide")
+    if kind == "maintenances":
+        print_full(answer, client.now_ms)
+        return OK
+    return show_record(common, {"kind": kind[:-1], **answer.get(kind[:-1], answer)})
 
 
 def _open_page(server: str, kind: str, name: str) -> int:

@@ -131,7 +131,7 @@ def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
         return
     for operation in draft.operations(("host", after.host)):
         if operation.state in _FIXED:
-            raise _busy("host", after.host, operation)
+            raise _busy("host", after.host, operation, act=f"take VM {after.name}")
 
 
 def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
@@ -143,7 +143,9 @@ def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
             raise _busy("host", name, operation)
 
 
-def _busy(kind: str, name: str, operation: Operation) -> FleetBusy:
+def _busy(
+    kind: str, name: str, operation: Operation, act: str = "be moved or removed"
+) -> FleetBusy:
     """Return the refusal of a change, with what ends the work. See L-3: running work goes on."""
     remedy = f"Wait until {operation.id} has ended."
     if TRAITS[operation.cause].fault:
@@ -151,7 +153,7 @@ def _busy(kind: str, name: str, operation: Operation) -> FleetBusy:
     elif operation.state is not OperationState.RUNNING:
         cancel = f"`forewarn operation cancel {operation.id}`"
         remedy = f"Wait until {operation.id} has ended, or cancel it: {cancel}."
-    return FleetBusy(kind=kind, name=name, operation=operation.id, remedy=remedy)
+    return FleetBusy(kind=kind, name=name, act=act, operation=operation.id, remedy=remedy)
 
 
 def _location(host: Host) -> tuple[str, int, int]:

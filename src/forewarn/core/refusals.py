@@ -22,7 +22,7 @@ class FleetBusy(CallerError):
 
     code = "fleet-busy"
     status = 409
-    message = "{kind} {name} cannot be moved or removed while {operation} involves it."
+    message = "{kind} {name} cannot {act} while {operation} involves it."
     advice = "{remedy}"
 
 
