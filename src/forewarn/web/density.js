@@ -27,7 +27,7 @@ function setDensity(density) {
 export function densityButton() {
   const button = document.createElement("button");
   button.type = "button";
-  button.className = "density plain small";
+  button.className = "density small";
   button.textContent = "Compact";
   button.title = "Show more rows at once";
   button.setAttribute("aria-pressed", String(isCompact()));
