@@ -155,7 +155,7 @@ def chart(live: Live, browser: Browser, hosts: int) -> list[float]:
     made = live.call("POST", "/v1/maintenances", form).json["maintenance"]["id"]
     path = f"/v1/maintenances/{made}"
     wait_until(lambda: not live.get(path)["maintenance"]["planning"], limit_s=STARTS_S_MAX)
-    live.post(f"{path}/start")  # it is planned anew
+    live.post(f"{path}/start")  # which plans it again
     wait_until(lambda: live.get(path)["waves"], limit_s=STARTS_S_MAX)
     times = []
     for _ in range(5):
