@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from forewarn.access.roles import Role
 from forewarn.cli.main import main
 from forewarn.cli.tenant_resources import ResourceAnswerer
 from forewarn_kubernetes.config import KubernetesConfig
@@ -406,6 +407,25 @@ def test_declared_request_is_carried_out_once_and_cancelled_by_its_deletion(stag
     assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
     [maintenance] = stage.live.get("/v1/maintenances")["maintenances"]
     assert maintenance["state"] == "cancelled"
+
+
+def test_declared_request_waits_for_a_second_person(stage: Stage) -> None:
+    """The request is a draft until a person confirms it; it is declared once. K-4, P-8."""
+    policy = stage.live.call("PUT", "/v1/policy", {"confirm": ["start-maintenance"]})
+    assert policy.status == 200, policy
+    path = ask_declared(stage)
+    stage.turn()
+    stage.turn()
+    status = stage.cluster.objects[path]["status"]
+    [waiting] = stage.live.get("/v1/confirmations")["confirmations"]
+    assert (status["state"], waiting["id"] in status["message"]) == ("draft", True)
+    anna = {"Authorization": f"Bearer {stage.live.add_token('anna', Role.OPERATOR)}"}
+    confirm = f"/v1/confirmations/{waiting['id']}/confirm"
+    assert stage.live.call("POST", confirm, headers=anna).status == 200
+    stage.live.settle()
+    stage.turn()
+    assert stage.cluster.objects[path]["status"]["state"] == "open"
+    assert stage.told("ops") == ["Draft", "Announced", "Open"]
 
 
 def test_refused_declaration_leaves_no_draft(stage: Stage) -> None:
