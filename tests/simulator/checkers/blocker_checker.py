@@ -28,7 +28,6 @@ from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.blockers import Blocker, Code, code_of
-from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
@@ -143,11 +142,8 @@ class WorldCopy:
         operation = min((t.operation for t in works if t.state.value == "working"), default=0)
         if code is code_of("operator") and not maintenance.running:
             draft = maintenance.state is MaintenanceState.DRAFT
-            if not draft:
-                return lambda: self.take(ResumeMaintenance(number))
-            # Where the policy requires a declaration, a start is refused.
-            declares = stimuli.DeclareMaintenance(number, Severity.ROUTINE)
-            return lambda: self.take(StartMaintenance(number), declares)
+            moves = self._starts(number) if draft else (ResumeMaintenance(number),)
+            return lambda: self.take(*moves)
         if code in {code_of("operator"), code_of("driver")}:
             return lambda: self.take(self._end(operation))
         if code is code_of("approval"):
@@ -177,6 +173,14 @@ class WorldCopy:
         if code in UNDECIDED or blocker.clears_ms <= self.now_ms:
             return None
         return lambda: self._pass_wait(blocker.clears_ms, number)
+
+    def _starts(self, number: int) -> tuple[PlaneStimulus, ...]:
+        """Return what starts a draft, also where the policy requires a declaration."""
+        policy = maintenance_policy(self.state.policies.get("fleet"), self._policy)
+        starts = StartMaintenance(number)
+        if not policy.require_declaration:
+            return (starts,)
+        return ApplyPolicy(replace(policy, require_declaration=False)), starts
 
     @staticmethod
     def _end(number: int) -> PlaneStimulus:
