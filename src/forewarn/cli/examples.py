@@ -193,7 +193,6 @@ declaration resume m-12
 declaration resume m-12 --owner shop
 
 declaration release m-12 --host h7
-declaration release m-12 --failure-domain rack=r7
 declaration release m-12 --group web --dry-run
 
 declaration openings m-12 --host h7
