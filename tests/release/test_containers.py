@@ -212,6 +212,31 @@ def test_chart_gives_the_controller_the_rights_of_the_manifests(renderer: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "values",
+    [
+        (),
+        ("agent.nodeEvents=true",),
+        ("controller.enabled=true",),
+        ("controller.enabled=true", "controller.nodes.enabled=false"),
+        ("controller.enabled=true", "controller.resources.enabled=false"),
+    ],
+    ids=lambda values: ",".join(values) or "own",
+)
+def test_helm_renders_the_same(renderer: Path, values: tuple[str, ...]) -> None:
+    """What these tests render is what users install."""
+    sets = [word for each in values for word in ("--set", each)]
+    command = [program("helm"), "template", "forewarn", str(CHART), "--namespace", "forewarn"]
+    done = subprocess.run([*command, *sets], check=True, capture_output=True, text=True)
+    assert in_order(objects(done.stdout)) == in_order(rendered(renderer, "forewarn", *values))
+
+
+def in_order(forms: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return objects by kind and name; Helm has an order of its own."""
+    return sorted(forms, key=lambda form: (form["kind"], form["metadata"]["name"]))  # type: ignore[index]
+
+
+@pytest.mark.slow
 def test_chart_serves_node_events_where_they_are_wanted(renderer: Path) -> None:
     """A second container and the right to watch nodes, and nothing else. Source: K-5."""
     plain = rendered(renderer, "forewarn")
