@@ -288,11 +288,4 @@ BREAKAGES = (
         "    assert started_ms is not None, event\n",
         "    assert started_ms is not None, event\n    started_ms += 1000\n",
     ),
-    broken(
-        "untested",
-        "hosts of an owner do not wait for its test",
-        "core.host_orders",
-        "        if each.problem or not each.first:\n",
-        "        if each.problem or each.first:\n",
-    ),
 )

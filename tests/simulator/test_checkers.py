@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import OperationState, with_execution
-from forewarn.core.maintenance import Maintenance
+from forewarn.core.maintenance import Maintenance, Target, TargetState
 from forewarn.core.state import Changes
 from forewarn.core.step import StepResult, step
 from forewarn.core.stimulus import (
@@ -30,9 +30,12 @@ from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS, small
+from tests.core.test_host_orders import declare, shared
+from tests.core.test_host_orders import name as name_first
 from tests.core.test_moving import begun
 from tests.simulator.checkers.contract import obstacle
 from tests.simulator.checkers.declaration_checker import DeclarationChecker
+from tests.simulator.checkers.host_order_checker import untested
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.checkers.node_checker import NodeChecker
 from tests.simulator.checkers.node_notice import SHOWN_AGAIN_MS
@@ -357,6 +360,23 @@ def test_maintenance_that_waits_is_planned_again_for_hours() -> None:
         work.note_plan(waits, None)
     with pytest.raises(Violation, match="F-2"):
         work.note_plan(waits, None)
+
+
+def test_checker_sees_work_before_the_test_of_an_owner() -> None:
+    """Until the test is over and observed; then nobody waits for it. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name_first(rig, number)
+    maintenance, topology = rig.state.maintenances[number], rig.state.topology
+    ended = Target(f"{number}/h2", number, "h2", 1, 9, TargetState.DONE, START_MS)
+    observed_ms = START_MS + 86_400_000
+    for targets, start_ms, expected in (
+        ({}, observed_ms, "the test of shop"),
+        ({ended.key: ended}, observed_ms - 1, "the test of shop"),
+        ({ended.key: ended}, observed_ms, ""),
+    ):
+        assert untested(targets, maintenance, "h0", topology, start_ms) == expected
+        assert untested(targets, maintenance, "h2", topology, start_ms) == ""
 
 
 CHECKERS = sorted((Path(__file__).parent / "checkers").glob("*.py"))
