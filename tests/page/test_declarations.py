@@ -256,6 +256,9 @@ def test_owner_names_a_test_group_and_holds_the_others(page: Browser, service: L
     """The list says what comes first, and why the others are held. Source: T-8."""
     sign_in(page, service, "#/home")
     press(page, "mouse", "main [data-act=name_first_group]")
+    press(page, "mouse", "[data-act=copy_command]")
+    line = page.until("document.querySelector('.command')?.textContent")
+    assert line.startswith("forewarn declaration test-first m-1 --none")
     fill(page, "mouse", "#field-group", "web")
     press(page, "mouse", SUBMIT)
     page.see("Test first: group web on h1, h2, then 1 d 0 h of observation")

@@ -76,6 +76,9 @@ const OPTIONS = {
 /** Members without an option; a call with one of these is copied as a request. */
 const WITHOUT_OPTION = new Set(["approves_when_down", "impact", "published"]);
 
+/** Route -> a member, and the option that says that it is left out. */
+const LEFT_OUT = { name_first_group: ["group", "--none"] };
+
 /** Quotes a word for a shell. */
 export const quoted = (word) =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`;
@@ -111,6 +114,8 @@ export function commandOf({ route, method, path, name = "", body = {}, fresh = f
   if (cause && route !== "request_work") members.cause = cause;
   const words = command.split(" ").map((each) => (each === "{}" ? name : each));
   const given = Object.entries(members).filter(([, value]) => value !== undefined);
+  const [member, none] = LEFT_OUT[route] ?? [];
+  if (none && !members[member]) words.push(none);
   for (const argument of ARGUMENTS) {
     const [, value] =
       given.find(([each]) => each === argument && isArgument(route, argument)) ?? [];
