@@ -3,20 +3,24 @@
 import pytest
 
 from forewarn.core import stimulus as words
+from forewarn.core.declarations import ResourceState
+from forewarn.core.declarations import declared as declared_maintenances
 from forewarn.core.draft import Draft
-from forewarn.core.impact import SECOND_MS
+from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.openings import Opening, Openings
 from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import ChoiceRefused
-from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, Tick
+from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, RequestMaintenance, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.hand_back import Severity
 from forewarn.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
+from tests.core.test_moving import begun
 
 HOUR_MS = 60 * MINUTE_MS
 AT, NOW, RELEASE = Decision.AT, Decision.NOW, Decision.RELEASE
@@ -226,6 +230,29 @@ def test_displaced_choice_disturbs_nobody_before_the_deadline() -> None:
     assert rig.working(number) == {}
     [choice] = rig.state.choices.values()
     assert choice.displaced_ms
+
+
+def test_openings_while_vms_wait_to_return() -> None:
+    """The return has no time before it is announced; others may still choose. Source: T-2, F-1."""
+    rig = MaintenanceRig()
+    hosts = tuple(Host(f"h{n}", n, n, memory_mib=2048) for n in range(3))
+    group = Group("web", owner="shop")
+    vms = tuple(Vm(f"web_{n}", f"h{n}", "web", memory_mib=1024) for n in range(2))
+    rig.tell(ChangeTopology(hosts=hosts, groups=(group,), vms=vms), Enable("web"))
+    number = rig.create("h0", "h1", move_s=600, return_vms=True)
+    rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+    choose(rig, number, HostChoice("h0", "shop", NOW), HostChoice("h1", "shop", RELEASE))
+    rig.finish(begun(rig, "h0", "web_0", number))
+    reboot = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1",))
+    rig.tell(reboot)  # the group is disturbed elsewhere, so that the return waits
+    rig.finish(rig.working(number)["h0"])
+    [back] = [each for each in rig.state.operations.values() if each.is_return]
+    assert back.state is OperationState.PLANNED
+    assert opened(rig, number).of("h1")[0].start_ms >= rig.now_ms + 600 * SECOND_MS
+    rig.tell(ChangeTopology(vms=(Vm("new", "h0", "web", memory_mib=1024),)))
+    [seen] = declared_maintenances(rig.state, rig.state.topology, rig.now_ms)
+    states = {each.host: each.state for each in seen.resources}
+    assert states["h0"] is ResourceState.STARTED
 
 
 def test_choices_end_with_their_maintenance() -> None:

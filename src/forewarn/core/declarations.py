@@ -240,9 +240,10 @@ def _stands(state: State, maintenance: Maintenance, host: str) -> tuple[Resource
     operation = state.operations.get(target.operation)
     if operation is None:
         return ResourceState.DONE, 0
-    if operation.state is OperationState.RUNNING:
-        return ResourceState.STARTED, operation.execution.started_ms or 0
-    return ResourceState.ANNOUNCED, operation.not_before_ms
+    if operation.state is OperationState.ANNOUNCED:
+        return ResourceState.ANNOUNCED, operation.not_before_ms
+    # The return of VMs may still wait to be announced; the host's own work is over by then.
+    return ResourceState.STARTED, operation.execution.started_ms or 0
 
 
 def _chosen(

@@ -82,7 +82,9 @@ class Openings:
         for target in draft.progress(maintenance.number).worked_on:
             operation = draft.operation(target.operation)
             if operation is not None:
-                from_ms = operation.execution.started_ms or operation.not_before_ms
+                # The return of VMs waits without a time until it is announced.
+                from_ms = operation.execution.started_ms or operation.notice.not_before_ms
+                from_ms = from_ms or draft.now_ms
                 ends_ms.append(from_ms + span_s(draft.state, maintenance, operation) * SECOND_MS)
         return max(ends_ms) + self._gap_ms
 
