@@ -7,6 +7,7 @@ from forewarn.core.declarations import DeclaredMaintenance, HostPlace, ResourceS
 from forewarn.core.draft import Draft
 from forewarn.core.host_orders import owner_orders
 from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Openings
 from forewarn.core.owner_choices import Decision
@@ -203,6 +204,46 @@ def test_order_is_refused_after_the_deadline_and_without_a_test_group() -> None:
     rig.now_ms += 14 * DAY_MS
     with pytest.raises(OrderRefused, match="hand-back deadline has passed"):
         name(rig, number)
+
+
+def test_nothing_waits_for_ever_for_a_test_that_cannot_begin() -> None:
+    """The test host fails and stays so: the others go on when the order lapses. T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    deadline_ms = rig.state.maintenances[number].declaration.deadline_ms  # type: ignore[union-attr]
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    begun_ms: dict[str, int] = {}
+    while rig.now_ms < deadline_ms + 4 * DAY_MS:
+        rig.show()
+        for each in tuple(rig.state.operations.values()):
+            if each.state is OperationState.RUNNING and each.maintenance == number:
+                begun_ms[each.host] = rig.now_ms
+                rig.finish(each)
+        rig.now_ms += HOUR_MS
+        rig.tell(Tick())
+    assert begun_ms.keys() == {"h0", "h1", "h3"}  # nothing on h3 is the owner's
+    after = begun_ms["h0"], begun_ms["h1"]
+    assert deadline_ms + 2 * DAY_MS <= min(after) <= max(after) <= deadline_ms + 3 * DAY_MS
+
+
+def test_order_that_leaves_no_time_is_refused() -> None:
+    """After the observation, the others could not be done in time. Source: T-8."""
+    rig = shared()
+    number = declare(rig, deadline_ms=rig.now_ms + 14 * DAY_MS + 12 * HOUR_MS)
+    with pytest.raises(OrderRefused, match="after the deadline of the maintenance"):
+        name(rig, number)
+
+
+def test_order_is_taken_back_after_the_deadline() -> None:
+    """Nobody has to wait for a test that the owner no longer wants. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.wait(14 * DAY_MS + HOUR_MS)
+    name(rig, number, group="")
+    assert not seen(rig, number).orders
 
 
 def test_first_wave_of_the_operator_comes_before_a_test() -> None:

@@ -232,6 +232,16 @@ def test_displaced_choice_disturbs_nobody_before_the_deadline() -> None:
     assert choice.displaced_ms
 
 
+def test_last_opening_ends_with_a_second_before_the_deadline() -> None:
+    """Callers give whole seconds, so a start within the deadline's last second cannot be given."""
+    rig = shared()
+    rig.now_ms += 988
+    number = declared(rig)
+    last_ms = opened(rig, number).of("h0")[-1].latest_ms
+    assert last_ms % SECOND_MS == 0
+    choose(rig, number, HostChoice("h0", "shop", AT, last_ms))
+
+
 def test_openings_while_vms_wait_to_return() -> None:
     """The return has no time before it is announced; others may still choose. Source: T-2, F-1."""
     rig = MaintenanceRig()

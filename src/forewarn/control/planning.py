@@ -351,7 +351,7 @@ def asked_of(state: State, maintenance: Maintenance, now_ms: int) -> Asked:
         hand_backs=hand_backs_of(state, maintenance, now_ms),
         exemption=maintenance.exemption,
         failure_domain=maintenance.failure_domain,
-        orders=orders_of(state, maintenance),
+        orders=orders_of(state, maintenance, now_ms),
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

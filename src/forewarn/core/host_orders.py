@@ -12,6 +12,9 @@ from forewarn.core.state import State
 from forewarn.planning.plan import HostOrder
 from forewarn.values import value
 
+#: Longest time between a hand-back deadline and the end of a test that others wait for, in seconds.
+TEST_S = 86_400
+
 
 @value
 class OwnerOrder:
@@ -78,11 +81,14 @@ def _reached(owner: str, later: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def orders_of(state: State, maintenance: Maintenance) -> tuple[HostOrder, ...]:
-    """Return the orders that count, for the planner and the rules; as `owner_orders`."""
+def orders_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[HostOrder, ...]:
+    """Return the orders that count, for the planner and the rules; as `owner_orders`.
+
+    No host waits for a test longer than `TEST_S` and its observation after the deadline.
+    """
     orders = []
     for each in owner_orders(state, maintenance):
-        if each.problem or not each.first:
+        if each.problem or not each.first or _has_lapsed(maintenance, each, now_ms):
             continue
         targets = state.progress(maintenance.number).targets
         ends_ms = [_ends_ms(state, maintenance, host) for host in each.first if host in targets]
@@ -95,6 +101,13 @@ def orders_of(state: State, maintenance: Maintenance) -> tuple[HostOrder, ...]:
             )
         )
     return tuple(orders)
+
+
+def _has_lapsed(maintenance: Maintenance, order: OwnerOrder, now_ms: int) -> bool:
+    """Whether the time for a test and its observation is over."""
+    assert maintenance.declaration is not None
+    left_ms = (TEST_S + order.asked.observation_s) * SECOND_MS
+    return now_ms >= maintenance.declaration.deadline_ms + left_ms
 
 
 def tests_before(orders: tuple[HostOrder, ...], host: str) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class Openings:
             at = each.decision is Decision.AT and each.maintenance == maintenance.number
             if at and draft.target(maintenance.number, each.host) is None:
                 self.take(each.host, each.start_ms)
-        self._orders = orders_of(draft.state, maintenance)
+        self._orders = orders_of(draft.state, maintenance, draft.now_ms)
         soonest_ms = draft.now_ms + notice_ms + PLANNING_S * SECOND_MS
         self.soonest_ms = max(soonest_ms, self._free_ms(), maintenance.rests_until_ms or 0)
 
@@ -176,7 +176,8 @@ class Openings:
             return []
         first_ms = max(self.soonest_ms, self.maintenance.earliest_ms or 0, tested_ms)
         first_ms = -(-first_ms // SECOND_MS) * SECOND_MS
-        last_ms = until_ms = until_ms or self._deadline_ms
+        until_ms = until_ms or self._deadline_ms
+        last_ms = until_ms // SECOND_MS * SECOND_MS
         if first_ms > last_ms or host not in draft.topology.hosts:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)

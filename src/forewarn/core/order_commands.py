@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
+from forewarn.core.durations import host_s
 from forewarn.core.hand_back import deadline_of
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
+from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
 from forewarn.core.refusals import OrderRefused
 from forewarn.core.transitions import with_reason
@@ -20,7 +22,7 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
         UnknownMaintenance: there is no such live maintenance.
     """
     maintenance = known_maintenance(draft, word.maintenance)
-    declaration = _declaration_of(draft, maintenance, word.owner)
+    declaration = _declaration_of(draft, maintenance, word.owner, ends=not word.group)
     before = _asked_by(declaration, word.owner)
     problem = _problem(draft, maintenance, word) if word.group else ""
     if not (word.group or before):
@@ -57,8 +59,13 @@ def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
     return _record(draft, maintenance, word.owner, asked, text=with_reason(text, word.reason))
 
 
-def _declaration_of(draft: Draft, maintenance: Maintenance, owner: str) -> Declaration:
-    """Return the declaration of work whose order an owner can change; raises `OrderRefused`."""
+def _declaration_of(
+    draft: Draft, maintenance: Maintenance, owner: str, *, ends: bool = False
+) -> Declaration:
+    """Return the declaration of work whose order an owner can change; raises `OrderRefused`.
+
+    `ends`: whether the order ends, which is possible also after the deadline.
+    """
     declaration = maintenance.declaration
     problem = ""
     if declaration is None:
@@ -67,7 +74,7 @@ def _declaration_of(draft: Draft, maintenance: Maintenance, owner: str) -> Decla
         problem = "it is an emergency"
     elif maintenance.move_s:
         problem = "VMs leave their hosts before the work"
-    elif draft.now_ms >= _last_deadline_ms(draft, maintenance, owner):
+    elif not ends and draft.now_ms >= _last_deadline_ms(draft, maintenance, owner):
         problem = "the hand-back deadline has passed"
     if declaration is None or problem:
         raise OrderRefused(maintenance=maintenance.id, problem=problem)
@@ -99,6 +106,12 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
         return "the policy allows no test groups"
     if not 1 <= word.observation_s <= longest_s:
         return f"the policy allows an observation of 1 to {longest_s} s"
+    assert maintenance.declaration is not None
+    # The test begins at the hand-back deadline at the latest, and the others come after it.
+    twice_s = 2 * max(host_s(draft.state, maintenance, host) for host in maintenance.hosts)
+    least_ms = maintenance.declaration.deadline_ms + (word.observation_s + twice_s) * SECOND_MS
+    if maintenance.deadline_ms and least_ms > maintenance.deadline_ms:
+        return "its observation could end after the deadline of the maintenance"
     return ""
 
 

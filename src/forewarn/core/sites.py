@@ -35,7 +35,7 @@ class WaveSites:
     @cached_property
     def orders(self) -> tuple[HostOrder, ...]:
         """The orders of hosts that owners asked for; costs the VMs on the hosts."""
-        return orders_of(self.draft.state, self.maintenance)
+        return orders_of(self.draft.state, self.maintenance, self.draft.now_ms)
 
     @cached_property
     def disturbed(self) -> frozenset[str]:
@@ -71,7 +71,7 @@ class HostSite(Site):
 
     def tests(self) -> Iterable[int]:
         """Return when the tests that the host comes after are over; costs the VMs on the hosts."""
-        return tests_before(orders_of(self.draft.state, self._of), self.host)
+        return tests_before(orders_of(self.draft.state, self._of, self.now_ms), self.host)
 
     def _ended_ms(self) -> Iterator[tuple[str, int]]:
         """Yield the owners on the host by name, with the end of the last disturbance or 0."""

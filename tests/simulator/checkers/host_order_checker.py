@@ -59,6 +59,8 @@ def untested(
         if host not in test.after:
             continue
         worked_on = [targets.get(f"{maintenance.number}/{each}") for each in test.first]
+        if start_ms >= _lapses_ms(maintenance, test):
+            continue
         ends = [each.ended_ms for each in worked_on if each is not None and each.ended_ms]
         if len(ends) < len(test.first) or max(ends) + test.observation_ms > start_ms:
             return f"the test of {test.owner or 'no owner'}"
@@ -73,6 +75,8 @@ def orders_at(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
     orders = []
     for test in tests_of(maintenance, state.topology):
         targets = {each: state.targets.get(f"{maintenance.number}/{each}") for each in test.first}
+        if now_ms >= _lapses_ms(maintenance, test):
+            continue
         ends = [each.ended_ms or 0 for each in targets.values() if each is not None]
         orders.append(
             HostOrder(
@@ -83,6 +87,12 @@ def orders_at(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
             )
         )
     return tuple(orders)
+
+
+def _lapses_ms(maintenance: Maintenance, test: Test) -> int:
+    """Return when nothing waits for a test any more: a day and its observation late."""
+    assert maintenance.declaration is not None
+    return maintenance.declaration.deadline_ms + 24 * 3_600_000 + test.observation_ms
 
 
 def _owner(topology: Topology, group: str) -> str:

@@ -29,7 +29,7 @@ from forewarn.planning.policy import MaintenancePolicy, Scope
 from forewarn.values import replace
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle, waived
 from tests.simulator.checkers.declaration_checker import DeclarationChecker
-from tests.simulator.checkers.host_order_checker import orders_at
+from tests.simulator.checkers.host_order_checker import orders_at, untested
 from tests.simulator.checkers.maintenance_rules import (
     binding,
     closed,
@@ -255,7 +255,8 @@ class MaintenanceChecker:
             return False
         if policy.owner_rest_s and self._rest(self._owners(host), now_ms):
             return False
-        if self._declarations.hand_back_ms(maintenance, host) > now_ms:
+        unobserved = untested(self._targets, maintenance, host, state.topology, now_ms)
+        if unobserved or self._declarations.hand_back_ms(maintenance, host) > now_ms:
             return False
         if any(each.host == host and each.until_ms > now_ms for each in maintenance.postponed):
             return False
@@ -640,6 +641,11 @@ class MaintenanceChecker:
         pause_ms = max(ended_ms, self._resumed_ms.get(number, 0)) + self.policy.pause_s * 1000
         asked_ms += [self._declarations.hand_back_ms(maintenance, each) for each in wave.hosts]
         asked_ms += [hold_ms] if self._declarations.agreed_ms(maintenance, operation.host) else []
+        asked_ms += [
+            hold_ms
+            for each in wave.hosts
+            if untested(self._targets, maintenance, each, state.topology, hold_ms - 1)
+        ]
         owed_ms = max(maintenance.earliest_ms or 0, pause_ms, *asked_ms, *rests_ms)
         host = state.topology.hosts[operation.host]
         opens = closed(self.policy, host, start_ms=hold_ms - 1, end_ms=hold_ms)

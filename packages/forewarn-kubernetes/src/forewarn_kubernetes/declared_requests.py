@@ -15,6 +15,7 @@ from forewarn_kubernetes.namespace_writer import (
     TEXT_CHARACTERS_MAX,
     OwnerApi,
     Resource,
+    is_temporary,
 )
 
 #: Code of the answer to a call that a second person must confirm.
@@ -77,6 +78,8 @@ class DeclaredRequests:
         except CallerError as error:
             if error.code == AWAITED:
                 return number, str(error)
+            if is_temporary(error):
+                raise  # declared or not, the next turn asks again
             self._api.post(f"/v1/maintenances/{number}/cancel", {"reason": str(error)[:200]})
             raise
         return number, ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from forewarn.clock import Clock
@@ -53,6 +54,11 @@ class WishAnswer:
     final: bool = True
 
 
+def is_temporary(error: CallerError) -> bool:
+    """Whether the service's answer is about now, so that the next turn must ask again."""
+    return error.status >= 500 or error.status == HTTPStatus.TOO_MANY_REQUESTS
+
+
 def ask_service(
     api: OwnerApi, path: str, form: Mapping[str, object], *, key: str = ""
 ) -> WishAnswer:
@@ -60,7 +66,7 @@ def ask_service(
     try:
         api.post(path, form, key=key)
     except CallerError as error:
-        return WishAnswer(str(error), error.advice_text())
+        return WishAnswer(str(error), error.advice_text(), final=not is_temporary(error))
     except ForewarnError as error:
         return WishAnswer(str(error), final=False)
     return WishAnswer()
@@ -126,20 +132,22 @@ class NamespaceWriter:
         self._write(lambda: self._kubernetes.patch(path, {"status": {**old, **status}}))
         self._changed(f"~ {plural} {self.namespace}/{name}")
 
-    def patch(self, request: Resource, meta: Mapping[str, object]) -> None:
+    def patch(self, request: Resource, meta: Mapping[str, object]) -> bool:
         """Change a request's metadata, unless the request has changed meanwhile."""
         version = request["metadata"].get("resourceVersion")
         form = {"metadata": {**meta, "resourceVersion": version}}
         path = self._path(REQUESTS, request["metadata"]["name"])
-        self._write(lambda: self._kubernetes.patch(path, form))
+        return self._write(lambda: self._kubernetes.patch(path, form))
 
-    def _write(self, write: Callable[[], object]) -> None:
+    def _write(self, write: Callable[[], object]) -> bool:
         """Write; a resource that has changed or gone meanwhile is for the next turn."""
         try:
             write()
+            return True
         except KubernetesRefused as error:
             if error.number not in {CONFLICT, MISSING}:
                 raise
+            return False
 
     def released(self, request: Resource) -> None:
         """Report that a deleted request is gone."""

@@ -30,6 +30,7 @@ from forewarn_kubernetes.namespace_writer import (
     Resource,
     WishAnswer,
     ask_service,
+    is_temporary,
 )
 
 FINALIZER = "forewarn.io/cancel"
@@ -211,23 +212,29 @@ class _Namespace:
 
     def answer_requests(self, requests: list[Resource]) -> None:
         """Carry requests for work out, and show their state and what they wait for."""
+        problem: ForewarnError | None = None
         for request in requests:
             deleted = "deletionTimestamp" in request["metadata"]
-            if deleted and FINALIZER in (request["metadata"].get("finalizers") or ()):
-                self._cancel(request)
-            elif not deleted:
-                self._answer_request(request)
+            try:
+                if deleted and FINALIZER in (request["metadata"].get("finalizers") or ()):
+                    self._cancel(request)
+                elif not deleted:
+                    self._answer_request(request)
+            except CallerError as error:  # of this request; the others go on
+                problem = error
+        if problem is not None:
+            raise problem
 
     def _answer_request(self, request: Resource) -> None:
         before = request.get("status") or {}
         if before.get("state") in OVER:
             return
-        if not before:
-            self._hold(request)
+        if not before and not self._hold(request):
+            return
         try:
             status = self._status(request)
         except CallerError as error:
-            if before:
+            if before or is_temporary(error):
                 raise
             status = {"state": "refused", "message": str(error)[:TEXT_CHARACTERS_MAX]}
         if status != before:
@@ -271,11 +278,15 @@ class _Namespace:
         message = " ".join(dict.fromkeys(waits)) or " ".join(each["reason"] for each in operations)
         return {"state": state, "operations": ids, "message": message.strip()[:TEXT_CHARACTERS_MAX]}
 
-    def _hold(self, request: Resource) -> None:
-        """Add the finalizer, so that the deletion of the request cancels its work."""
-        if FINALIZER not in (request["metadata"].get("finalizers") or ()):
-            finalizers = [*(request["metadata"].get("finalizers") or ()), FINALIZER]
-            self._writer.patch(request, {"finalizers": finalizers})
+    def _hold(self, request: Resource) -> bool:
+        """Add the finalizer, so that the deletion of the request cancels its work.
+
+        Returns whether the request has it.
+        """
+        if FINALIZER in (request["metadata"].get("finalizers") or ()):
+            return True
+        finalizers = [*(request["metadata"].get("finalizers") or ()), FINALIZER]
+        return self._writer.patch(request, {"finalizers": finalizers})
 
     def _cancel(self, request: Resource) -> None:
         """Cancel the work of a deleted request, as far as it has not started."""

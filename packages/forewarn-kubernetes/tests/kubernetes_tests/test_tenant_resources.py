@@ -515,3 +515,17 @@ def test_status_has_only_members_of_its_schema(stage: Stage) -> None:
                 assert host["deferral"].keys() <= known["deferral"]["properties"].keys()
                 opening = known["openings"]["items"]["properties"]
                 assert all(each.keys() <= opening.keys() for each in host["openings"])
+
+
+def test_request_that_lost_its_group_does_not_stop_the_others(stage: Stage) -> None:
+    """The group has another owner meanwhile; the namespace's other requests go on. Source: K-4."""
+    hosts = {name: {"driver": "manual"} for name in ("h1", "h2")}
+    vms = {"w1": {"host": "h1", "group": "web"}, "a2": {"host": "h2", "group": "api"}}
+    groups = {"web": {"owner": "a"}, "api": {"owner": "a"}}
+    stage.live.fleet(hosts=hosts, groups=groups, vms=vms)
+    stage.ask("team-a", "first", cause="reboot", targets=["w1"])
+    stage.turn()
+    stage.live.fleet(hosts=hosts, groups={**groups, "web": {"owner": "b"}}, vms=vms)
+    second = stage.ask("team-a", "second", cause="reboot", targets=["a2"])
+    stage.turn()
+    assert stage.cluster.objects[second]["status"]["operations"]
