@@ -189,7 +189,7 @@ def test_owner_reports_a_broken_gpu_in_five_actions(page: Browser, service: Live
     page.until("document.querySelector('dialog .suggestions li')", "a suggestion")
     press(page, "mouse", SUBMIT)
     page.see("describe the fault")
-    assert page.run("document.querySelector('dialog .suggestions').hidden")
+    page.until("document.querySelector('dialog .suggestions').hidden", "no suggestion is left")
     page.run(
         "Object.assign(document.querySelector('#field-category'), { value: 'gpu' })"
         ".dispatchEvent(new Event('change', { bubbles: true }))"
