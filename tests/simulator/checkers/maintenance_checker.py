@@ -122,6 +122,8 @@ class MaintenanceChecker:
         #: Operations that an operator has asked to cancel.
         self.cancels: set[int] = set()
         #: Operation -> how far the service's clock was ahead when it was announced.
+        #: How long the work of each operation takes, as announced, in seconds.
+        self._announced_s: dict[int, int] = {}
         self._announced_ahead_ms: dict[int, int] = {}
         #: (maintenance, host) -> when its announced work is to start, if it was not postponed.
         self._told_ms: dict[tuple[int, str], int] = {}
@@ -201,6 +203,8 @@ class MaintenanceChecker:
                 continue
             if now == ANNOUNCED:
                 self._announced_ahead_ms[operation.number] = ahead_ms
+                work = self._maintenances[operation.maintenance]
+                self._announced_s[operation.number] = self._span_s(work, operation)
                 self._check_hold(operation, ahead_ms)
                 later = {number for number in announced if number > operation.number}
                 self._check_announced(operation, free, later)
@@ -570,7 +574,7 @@ class MaintenanceChecker:
             return  # VMs have arrived or gone
         if abs(ahead_ms - self._announced_ahead_ms[operation.number]) > CLOCK_OFF_MS:
             return
-        duration_ms = self._span_s(maintenance, operation) * 1000
+        duration_ms = self._announced_s[operation.number] * 1000
         ended_ms = operation.ended_ms or 0
         end_ms = max(ended_ms, operation.not_before_ms) + duration_ms
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
@@ -592,8 +596,9 @@ class MaintenanceChecker:
         """Return how long a host is under work: as announced, else as planned."""
         key = f"{maintenance.number}/{host}"
         target = self.state.targets.get(key) or self._targets.get(key)
-        if target and target.duration_s:
-            return maintenance.move_s + target.duration_s + maintenance.return_s
+        if target:
+            work_s = target.duration_s or maintenance.duration_s
+            return maintenance.move_s + work_s + maintenance.return_s
         plan = self.state.plans.get(maintenance.plan)
         known = self.state.topology.hosts.get(host)
         return host_s(maintenance, known, plan.body if plan else None)
