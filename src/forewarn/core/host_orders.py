@@ -5,6 +5,8 @@ Orders that contradict each other do not count: the declaration's order remains.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forewarn.core.durations import span_s
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import FirstGroup, Maintenance, target_key
@@ -110,13 +112,18 @@ def _has_lapsed(maintenance: Maintenance, order: OwnerOrder, now_ms: int) -> boo
     return now_ms >= maintenance.declaration.deadline_ms + left_ms
 
 
-def tests_before(orders: tuple[HostOrder, ...], host: str) -> tuple[int, ...]:
-    """Return when the tests that a host comes after are over and observed; 0: unknown.
+def orders_by_host(orders: tuple[HostOrder, ...]) -> dict[str, list[HostOrder]]:
+    """Return the orders by which each host comes after a test; O(these hosts)."""
+    orders_on: dict[str, list[HostOrder]] = {}
+    for order in orders:
+        for host in order.after:
+            orders_on.setdefault(host, []).append(order)
+    return orders_on
 
-    In ms since the epoch UTC.
-    """
-    waits = [each for each in orders if host in each.after]
-    return tuple([0 if each.first else each.until_ms for each in waits])
+
+def tests_over_ms(orders: Iterable[HostOrder]) -> tuple[int, ...]:
+    """Return when each test is over and observed, ms since the epoch UTC; 0: unknown."""
+    return tuple([0 if each.first else each.until_ms for each in orders])
 
 
 def _ends_ms(state: State, maintenance: Maintenance, host: str) -> int:

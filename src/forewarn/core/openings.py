@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from forewarn.core.draft import Draft
 from forewarn.core.durations import host_s, span_s
-from forewarn.core.host_orders import orders_of
+from forewarn.core.host_orders import orders_by_host, orders_of
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.notices import planning_notice_s
@@ -66,7 +66,7 @@ class Openings:
             at = each.decision is Decision.AT and each.maintenance == maintenance.number
             if at and draft.target(maintenance.number, each.host) is None:
                 self.take(each.host, each.start_ms)
-        self._orders = orders_of(draft.state, maintenance, draft.now_ms)
+        self._orders = orders_by_host(orders_of(draft.state, maintenance, draft.now_ms))
         soonest_ms = draft.now_ms + notice_ms + PLANNING_S * SECOND_MS
         self.soonest_ms = max(soonest_ms, self._free_ms(), maintenance.rests_until_ms or 0)
 
@@ -114,14 +114,13 @@ class Openings:
     def tested_ms(self, host: str) -> int | None:
         """Return when the tests before a host are over by the chosen times; None: unknown. T-8."""
         tested_ms = 0
-        for order in self._orders:
-            if host in order.after:
-                starts_ms = [self._start_of.get(each) for each in order.first]
-                if None in starts_ms:
-                    return None
-                ends_ms = [at_ms + self.lasts_ms for at_ms in starts_ms if at_ms is not None]
-                observed_ms = max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
-                tested_ms = max(tested_ms, observed_ms)
+        for order in self._orders.get(host, ()):
+            starts_ms = [self._start_of.get(each) for each in order.first]
+            if None in starts_ms:
+                return None
+            ends_ms = [at_ms + self.lasts_ms for at_ms in starts_ms if at_ms is not None]
+            observed_ms = max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
+            tested_ms = max(tested_ms, observed_ms)
         return tested_ms
 
     def meets_other_wave(self, host: str, start_ms: int) -> bool:

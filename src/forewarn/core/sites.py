@@ -7,7 +7,7 @@ from functools import cached_property
 
 from forewarn.core.draft import Draft
 from forewarn.core.hand_back import hand_back_of
-from forewarn.core.host_orders import orders_of, tests_before
+from forewarn.core.host_orders import orders_by_host, orders_of, tests_over_ms
 from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Maintenance
@@ -33,9 +33,9 @@ class WaveSites:
         return self.draft.progress(self.maintenance.number).has_begun(self.maintenance.wave)
 
     @cached_property
-    def orders(self) -> tuple[HostOrder, ...]:
-        """The orders of hosts that owners asked for; costs the VMs on the hosts."""
-        return orders_of(self.draft.state, self.maintenance, self.draft.now_ms)
+    def orders(self) -> dict[str, list[HostOrder]]:
+        """The orders by which each host comes after a test; costs the VMs on the hosts."""
+        return orders_by_host(orders_of(self.draft.state, self.maintenance, self.draft.now_ms))
 
     @cached_property
     def disturbed(self) -> frozenset[str]:
@@ -71,7 +71,8 @@ class HostSite(Site):
 
     def tests(self) -> Iterable[int]:
         """Return when the tests that the host comes after are over; costs the VMs on the hosts."""
-        return tests_before(orders_of(self.draft.state, self._of, self.now_ms), self.host)
+        orders = orders_by_host(orders_of(self.draft.state, self._of, self.now_ms))
+        return tests_over_ms(orders.get(self.host, ()))
 
     def _ended_ms(self) -> Iterator[tuple[str, int]]:
         """Yield the owners on the host by name, with the end of the last disturbance or 0."""
@@ -98,7 +99,7 @@ class AnnouncingSite(HostSite):
 
     def tests(self) -> Iterable[int]:
         """Return when the tests that the host comes after are over and observed."""
-        return tests_before(self._sites.orders, self.host)
+        return tests_over_ms(self._sites.orders.get(self.host, ()))
 
     def owners(self) -> Iterable[OwnerDisturbance]:
         """Return the owners on the host, unless its wave disturbs them already."""
