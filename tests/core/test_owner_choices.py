@@ -172,6 +172,17 @@ def test_openings_follow_windows_and_other_choices() -> None:
     assert beside == [Opening(chosen_ms, chosen_ms, 1)]
 
 
+def test_window_that_is_shorter_than_the_work_is_no_opening() -> None:
+    """Also not before a start that others chose: each opening begins before it ends. T-2, F-7."""
+    windows = (Window("nights", from_min=60, to_min=120), Window("short", from_min=30, to_min=35))
+    rig = shared(windows=windows)
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", AT, opened(rig, number).of("h0")[3].start_ms))
+    openings = opened(rig, number).of("h2")
+    assert len(openings) >= 13
+    assert [each for each in openings if each.latest_ms < each.start_ms] == []
+
+
 def test_choice_may_be_changed_until_the_event_is_announced() -> None:
     """The last choice counts. Source: T-2."""
     rig = shared()

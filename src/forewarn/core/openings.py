@@ -199,13 +199,13 @@ class Openings:
         """Yield the spans of starts that stay clear of other chosen starts."""
         clear_ms = self._gap_ms + self.lasts_ms
         for other_ms in others:
+            if from_ms > to_ms:
+                return
             if other_ms + clear_ms <= from_ms:
                 continue
             if other_ms - clear_ms >= from_ms:
                 yield from_ms, min(other_ms - clear_ms, to_ms)
             from_ms = max(from_ms, other_ms + clear_ms)
-            if from_ms > to_ms:
-                return
         if from_ms <= to_ms:
             yield from_ms, to_ms
 

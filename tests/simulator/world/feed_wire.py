@@ -277,10 +277,15 @@ class WireEnd(asyncio.Transport):
             self._plan_flush(wire.dice.between(1, TORN_MS_MAX))
             octets = octets[:at]
         elif self._is_full and not self.is_closing():
-            self._is_full = False
-            assert self._protocol is not None
-            self.loop.call_soon(self._protocol.resume_writing)
+            self.loop.call_soon(self._resume)
         if octets:
             self.peer.arrive(octets)
         if self.is_closing() and not self._flushes:
             self.peer.end()
+
+    def _resume(self) -> None:
+        """Let the protocol write again, unless it was told so or has filled the wire since."""
+        if self._is_full and self.get_write_buffer_size() <= HELD_BYTES_MAX:
+            self._is_full = False
+            assert self._protocol is not None
+            self._protocol.resume_writing()
