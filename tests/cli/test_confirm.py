@@ -1,6 +1,8 @@
 """Changes that cannot be taken back: a person is asked first, a script is not."""
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +61,21 @@ def test_script_is_not_asked(run: Run, live: Live, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert run("vm", "delete", "web-0").status == OK
     assert len(live.get("/v1/operations")["operations"]) == 1
+
+
+def test_topology_shows_what_would_change_before_it_asks(
+    run: Run, live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A person sees the changes by zone and owner, and may decline."""
+    file = tmp_path / "fleet.json"
+    file.write_text(json.dumps({"hosts": {"n1": {"zone": "b"}}}))
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    declined = run("topology", "apply", str(file))
+    assert (declined.status, "n1" in live.get("/v1/topology")["hosts"]) == (REFUSED, False)
+    assert "+ host n1\n\nZONE  RACKS  HOSTS  VMS\nb            +1\n" in declined.out
+    assert "Apply 1 added (1 host), 0 changed, 0 removed?" in declined.err
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert run("topology", "apply", str(file)).out == declined.out
+    assert "n1" in live.get("/v1/topology")["hosts"]
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    assert run("topology", "apply", str(file)).status == OK

@@ -16,6 +16,7 @@ from forewarn.cli.main import main
 from forewarn.cli.nouns import NOUNS, RARE_NAMES
 from forewarn.errors import every_error
 from forewarn.rules.blockers import Code, every_code
+from forewarn.version import version
 from forewarn_emulator.options import METADATA_ADDRESS
 from forewarn_emulator.run_command import AZURE_ADDRESS, OPTIONS
 from tests.api.live import Live
@@ -49,7 +50,19 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` prints one line."""
     assert main(["--version"]) == exit_codes.OK
-    assert capsys.readouterr().out.startswith("forewarn 0.")
+    told = capsys.readouterr().out
+    assert told.startswith("forewarn 0.")
+    assert main(["version"]) == exit_codes.OK
+    assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize(
+    "words", [("version", "-o", "json"), ("-o", "json", "version"), ("--version", "--json")]
+)
+def test_version_has_every_form(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs read it as any other answer."""
+    assert main(words) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out) == {"name": "forewarn", "version": version()}
 
 
 @pytest.mark.parametrize(

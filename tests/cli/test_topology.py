@@ -128,3 +128,34 @@ def test_revision_of_a_file_is_kept_in_history(
     assert "revision 8c2f1e0: 0 added" in run(*command).err
     history = run("history", "--action", "topology.applied").out
     assert history.count("revision 8c2f1e0 of the topology is applied: 2 added") == 1
+
+
+@pytest.mark.parametrize("whole_bytes_max", [10, 1_000_000])
+def test_changes_are_summed_up_by_zone_and_owner(
+    run: Run, live: Live, tmp_path: Path, whole_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run shows how much each zone and owner gains and loses, moved VMs at their new host."""
+    monkeypatch.setattr(topology_portions, "WHOLE_BYTES_MAX", whole_bytes_max)
+    monkeypatch.setattr(topology_portions, "PORTION", 2)
+    racks = {f"n{n}": {"zone": "b", "labels": {"rack": f"r{n}"}} for n in range(1, 12)}
+    groups = {"app": {"owner": "shop"}}
+    fleet = {
+        "hosts": {"old": {"zone": "a"}, **racks},
+        "groups": {**groups, "gone": {}},
+        "vms": {name: {"host": "old", "group": name[:-2]} for name in ("app-1", "gone-1")},
+    }
+    live.call("PUT", "/v1/topology?prune=true", fleet)
+    hosts = {name: {**form, "fault_domain": 1} for name, form in racks.items()}
+    vms = {f"app-{n}": {"host": f"n{n}", "group": "app"} for n in range(1, 5)}
+    file = tmp_path / "fleet.json"
+    file.write_text(json.dumps({"hosts": hosts, "groups": groups, "vms": vms}))
+    tried = run("topology", "apply", str(file), "--prune", "--dry-run")
+    _, zones, owners = tried.out.split("\n\n")
+    assert [line.split() for line in zones.splitlines()[1:]] == [
+        ["a", "-1", "-1"],
+        ["b", "r1,", "r2,", "r3", "and", "8", "more", "~11", "+3", "~1"],
+    ]
+    assert [line.split() for line in owners.splitlines()[1:]] == [
+        ["(none)", "-1", "-1"],
+        ["shop", "+3", "~1"],
+    ]

@@ -32,7 +32,7 @@ from forewarn.api.topology_file import (
 from forewarn.control.plane import StateView
 from forewarn.core.document import Enrolment
 from forewarn.core.draft import Terms
-from forewarn.core.naming import read_selector
+from forewarn.core.naming import RACK, read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.state import Entry
 from forewarn.core.step import step
@@ -70,6 +70,17 @@ _NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Names of the records.", requ
 _WHERE = ("host", "group")
 _NAMED = schemas.list_of(
     schemas.object_schema(kind={"enum": ["host", "group", "vm"]}, name=schemas.TEXT)
+)
+_NO_PLACE = {"zone": "", "rack": "", "owner": ""}
+#: A changed record, with its place, by which clients group many changes.
+_CHANGED = schemas.list_of(
+    schemas.object_schema(
+        kind={"enum": ["host", "group", "vm"]},
+        name=schemas.TEXT,
+        zone=schemas.TEXT,
+        rack=schemas.TEXT,
+        owner=schemas.TEXT,
+    )
 )
 _KINDS = {"host": "host", "vm": "vm", "group": "group"}
 _NEW = Field("new", Boolean(), "Refuse to replace an existing record.")
@@ -239,7 +250,7 @@ async def search_names(call: ApiCall) -> ApiResponse:
     takes=tuple(READERS),
     taken=forms.TOPOLOGY.schema(),
     answer=schemas.object_schema(
-        added=_NAMED, changed=_NAMED, removed=_NAMED, applied=schemas.FLAG
+        added=_CHANGED, changed=_CHANGED, removed=_CHANGED, applied=schemas.FLAG
     ),
     abandonable=True,
 )
@@ -259,11 +270,12 @@ async def _apply_change(call: ApiCall) -> ApiResponse:
     change = replace(change, revision=call.query.get("revision", ""))
     if call.query.get("prune", False):
         change = await control.compute(partial(pruned, change, await control.fleet()))
+    places = await control.read(lambda view: _places(view.state.topology, change))
     if dry_run:
         entries = await control.read(lambda view: _dry_run(view, change, call))
     else:
         entries = (await control.submit(change, call.actor)).entries
-    return await call.encode(partial(_result, entries, applied=not dry_run))
+    return await call.encode(partial(_result, entries, places, applied=not dry_run))
 
 
 def _read(call: ApiCall) -> ChangeTopology:
@@ -271,13 +283,39 @@ def _read(call: ApiCall) -> ChangeTopology:
         return records_of(read_file(TOPOLOGY_FILE, call.body, call.media))
 
 
-def _result(entries: Iterable[Entry], *, applied: bool) -> dict[str, object]:
+def _result(
+    entries: Iterable[Entry], places: Mapping[tuple[str, str], Mapping[str, str]], *, applied: bool
+) -> dict[str, object]:
     changes: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
     for entry in entries:
         kind, _, action = entry.action.partition(".")
         if kind in {"host", "group", "vm"} and action in changes:
-            changes[action].append({"kind": kind, "name": getattr(entry, kind)})
+            name = getattr(entry, kind)
+            changes[action].append(
+                {"kind": kind, "name": name, **places.get((kind, name), _NO_PLACE)}
+            )
     return {**changes, "applied": applied}
+
+
+def _places(before: Topology, change: ChangeTopology) -> dict[tuple[str, str], dict[str, str]]:
+    """Return zone, rack and owner of each record that a change names; O(named records)."""
+    hosts = {each.name: each for each in change.hosts}
+    groups = {each.name: each for each in change.groups}
+    vms = {each.name: each for each in change.vms}
+    names = [("host", name) for name in hosts] + [("group", name) for name in groups]
+    places = {}
+    for kind, name in (*names, *(("vm", name) for name in vms), *change.removed):
+        vm = (vms.get(name) or before.vms.get(name)) if kind == "vm" else None
+        host_name = vm.host if vm else name if kind == "host" else ""
+        group_name = vm.group if vm else name if kind == "group" else ""
+        host = hosts.get(host_name) or before.hosts.get(host_name)
+        group = groups.get(group_name) or before.groups.get(group_name)
+        places[kind, name] = {
+            "zone": host.zone if host else "",
+            "rack": dict(host.labels).get(RACK, "") if host else "",
+            "owner": group.owner if group else "",
+        }
+    return places
 
 
 @Route(

@@ -181,7 +181,7 @@ def complete(words: Sequence[str]) -> list[str]:
     noun = next((word for word in words[:-1] if word in NOUNS), "")
     typed = list(words[words.index(noun) :]) if noun else list(words[-1:])
     if not noun:
-        names = [*NOUNS, "help", "version", "--help", "--version", "--json", "--server"]
+        names = [*NOUNS, "help", "--help", "--version", "--json", "--server"]
         shown = [name for name in names if name.startswith(typed[-1])]
         return [f"{name}\t{NOUNS[name][1]}" if name in NOUNS else name for name in shown]
     app = root(noun)

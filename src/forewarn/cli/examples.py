@@ -461,6 +461,9 @@ explain driver
 
 completion bash
 completion fish
+
+version
+version -o json
 """
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         tickets,
         topology,
         upgrade,
+        version_command,
         wait,
     )
 
@@ -161,9 +162,11 @@ def _run(words: Sequence[str]) -> int:
     command = rest[0] if rest else ""
     if command in _HELP and len(rest) > 1:
         command, rest = rest[1], [*rest[1:], "--help"]
+    if command in _VERSION:
+        command = rest[0] = "version"
     if command in _HELP:
         print(_help())
-    elif command in _VERSION:
+    elif command == "version" and len(words) == 1:
         from forewarn.version import version  # noqa: PLC0415 - slow to import
 
         print(f"forewarn {version()}")

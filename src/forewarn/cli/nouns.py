@@ -49,6 +49,7 @@ NOUNS: dict[str, tuple[str, str]] = {
     "context": ("named_servers", "services by name, instead of --server: add, use, list"),
     "explain": ("explain", "explain an error code"),
     "completion": ("completion", "print a completion script for a shell"),
+    "version": ("version_command", "show the version of this program"),
 }
 
 #: Rarely used commands, which `forewarn --help` lists without a description.
@@ -56,6 +57,6 @@ RARE = {
     "access": ("login", "logout", "access", "whoami", "confirmation", "audit"),
     "service": ("doctor", "leader", "reload", "store", "upgrade", "driver", "outbox"),
     "trials and tests": ("document", "emulator", "conformance"),
-    "this program": ("context", "explain", "completion"),
+    "this program": ("context", "explain", "completion", "version"),
 }
 RARE_NAMES = frozenset(name for names in RARE.values() for name in names)

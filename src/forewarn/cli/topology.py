@@ -11,18 +11,27 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import client_of
+from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
 from forewarn.cli.file_lines import located
-from forewarn.cli.output import note, noun, print_file, print_json_line, print_structured
+from forewarn.cli.output import (
+    confirm,
+    note,
+    noun,
+    print_file,
+    print_json_line,
+    print_structured,
+)
 from forewarn.cli.parameters import (
     COMMON,
     FileOrDash,
     Format,
     ServerOptions,
+    Yes,
 )
 from forewarn.cli.topology_import import imports
 from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
+from forewarn.cli.topology_summary import SIGNS, print_summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
@@ -45,7 +54,6 @@ _MEDIA = {
 INDENTED_MAX = 10_000
 #: Most changed records of one kind that are printed by name.
 SHOWN_MAX = 100
-_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class TopologyUnreadable(CallerError):
@@ -97,38 +105,57 @@ def _apply(
     revision: Annotated[
         str | None, Parameter(help="revision of the file, such as a git commit, kept in history")
     ] = None,
+    yes: Yes = False,
     common: ServerOptions = COMMON,
 ) -> int:
     """Change the fleet to match a file."""
     body, media = described(file, format_, TopologyUnreadable)
+    flags = {"prune": prune, "dry_run": dry_run}
+    query = {name: "true" for name, wanted in flags.items() if wanted}
+    if revision:
+        query["revision"] = revision
     try:
         with (
             located(file, body),
             uncollected(),
         ):  # a large file creates a million objects that all stay in use
-            portions = portions_of(body, media)
-            flags = {"prune": prune, "dry_run": dry_run}
-            asked = {name: "true" for name, wanted in flags.items() if wanted}
-            if revision:
-                asked["revision"] = revision
-            answer = apply_portions(client_of(common), portions, asked)
+            client, portions = client_of(common), portions_of(body, media)
+            typed = not (common.structured or file == "-") and sys.stdin.isatty()
+            asks = typed and not (yes or dry_run)
+            if asks:
+                preview = apply_portions(client, portions, {**query, "dry_run": "true"})
+                _print_changes(preview)
+                if any(preview[verb] for verb in SIGNS):
+                    confirm(f"Apply {_counts_text(preview)}?", yes=False)
+            answer = apply_portions(client, portions, query)
     except TopologyFileUnreadable as refusal:
         raise FileMalformed(what="topology", path=file, reason=refusal) from refusal
-    if common.form == "json" and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
+    if common.form == "json" and sum(len(answer[verb]) for verb in SIGNS) > INDENTED_MAX:
         print_json_line(answer)
         return OK
     if common.structured:
         return print_structured(common, answer)
-    for verb, sign in _SIGNS.items():
+    if not asks:
+        _print_changes(answer)
+    named = f"revision {revision}: " if revision else ""
+    end = "" if answer["applied"] else "; nothing was done (--dry-run)"
+    note(f"{named}{_counts_text(answer)}{end}")
+    return OK
+
+
+def _print_changes(answer: Answer) -> None:
+    """Print the names of changed records, and their numbers by zone, rack and owner."""
+    for verb, sign in SIGNS.items():
         for kind, names in _by_kind(answer[verb]).items():
             for name in names[:SHOWN_MAX]:
                 print(f"{sign} {kind} {name}")
             if len(names) > SHOWN_MAX:
                 print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
-    counts = ", ".join(_count_text(verb, answer[verb]) for verb in _SIGNS)
-    named = f"revision {revision}: " if revision else ""
-    note(f"{named}{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
-    return OK
+    print_summary({verb: answer[verb] for verb in SIGNS})
+
+
+def _counts_text(answer: Answer) -> str:
+    return ", ".join(_count_text(verb, answer[verb]) for verb in SIGNS)
 
 
 def _count_text(verb: str, changes: list[dict[str, str]]) -> str:

@@ -31,6 +31,7 @@ PORTION = 5000
 #: Most records removed by one request: 100 names of maximum length fill 13 KB of its URL.
 REMOVED = 100
 _KINDS = ("hosts", "groups", "vms")
+_NOWHERE = {"zone": "", "rack": ""}
 
 
 class TopologyFileUnreadable(Exception):
@@ -75,21 +76,20 @@ def apply_portions(
     """
     if portions.fleet is None:
         return _send(client, portions.body, portions.media, asked)
-    changes: dict[str, dict[tuple[str, str], None]] = {
+    changes: dict[str, dict[tuple[str, str], dict[str, str]]] = {
         v: {} for v in ("added", "changed", "removed")
     }
     applied = "dry_run" not in asked
     each_asked = {name: text for name, text in asked.items() if name != "prune"}
     for answer in _answers(client, portions.fleet, each_asked):
         for verb, known in changes.items():
-            known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
+            known.update(((each["kind"], each["name"]), each) for each in answer[verb])
     if "prune" in asked:
-        for kind in reversed(_KINDS):
-            gone = _missing_names(client, portions.fleet, kind)
-            changes["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
+        for kind, gone in _missing(client, portions.fleet).items():
+            changes["removed"].update(((kind, each["name"]), each) for each in gone)
             if applied:
-                _remove(client, kind, gone)
-    shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in changes.items()}
+                _remove(client, f"{kind}s", [each["name"] for each in gone])
+    shown = {verb: [*known.values()] for verb, known in changes.items()}
     return {**shown, "applied": applied}
 
 
@@ -188,13 +188,27 @@ def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
         raise TopologyFileUnreadable(reason) from refusal
 
 
-def _missing_names(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
-    """Return the names of the server's records that are missing in the file."""
-    known = set(fleet.get(kind, {}))
-    if kind == "groups":
-        known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}
-    listed = (each["name"] for each in records(client, f"/v1/{kind}", kind))
-    return [name for name in listed if name not in known]
+def _missing(client: ApiClient, fleet: Fleet) -> dict[str, list[dict[str, str]]]:
+    """Return the server's records that the file does not have, by kind: VMs, groups, hosts."""
+    groups = set(fleet.get("groups", {}))
+    groups |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}
+    known = {"host": fleet.get("hosts", {}), "group": groups, "vm": fleet.get("vms", {})}
+    places: dict[str, dict[str, str]] = {}
+    owners: dict[str, str] = {}
+    missing: dict[str, list[dict[str, str]]] = {"vm": [], "group": [], "host": []}
+    for kind in ("host", "group", "vm"):
+        for each in records(client, f"/v1/{kind}s", f"{kind}s"):
+            name = each["name"]
+            if kind == "host":
+                places[name] = {"zone": each["zone"], "rack": each["labels"].get("rack", "")}
+            elif kind == "group":
+                owners[name] = each["owner"]
+            if name not in known[kind]:
+                host = {"host": name, "vm": each.get("host", "")}.get(kind, "")
+                group = {"group": name, "vm": each.get("group", "")}.get(kind, "")
+                place = {**places.get(host, _NOWHERE), "owner": owners.get(group, "")}
+                missing[kind].append({"kind": kind, "name": name, **place})
+    return missing
 
 
 def _remove(client: ApiClient, kind: str, names: list[str]) -> None:
