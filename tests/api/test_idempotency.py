@@ -12,8 +12,7 @@ import pytest
 from forewarn.access.roles import Authority, Principal, Role
 from forewarn.access.stimulus import AddToken
 from forewarn.access.tokens import AccessToken, digest_of, written_token
-from forewarn.api.auth import ApiCaller
-from forewarn.api.idempotency import _owner
+from forewarn.api.idempotency import owner_of_keys
 from forewarn.audit_chain import CallRecord
 from forewarn.cli.api_client import ApiClient
 from forewarn.control.plane import ControlPlane
@@ -133,9 +132,30 @@ def test_request_is_not_done_again_with_a_new_token(live: Live) -> None:
 def test_answer_is_for_the_roles_that_asked(live: Live) -> None:
     """A login whose roles have changed gets no answer of its former roles. Source: P-10."""
     bindings = [(), (("viewer", ""),), (("owner", "shop"),), (("owner", "db"),)]
-    callers = [ApiCaller(Principal("oidc:kim", each), Authority("oidc:kim")) for each in bindings]
-    assert len({_owner(each) for each in callers}) == len(callers)
-    assert all(" " in _owner(each) for each in callers), "no name of a principal has one"
+    kim = Authority("oidc:kim")
+    owners = {owner_of_keys(Principal("oidc:kim", each), kim) for each in bindings}
+    assert len(owners) == len(bindings)
+    assert all(" " in each for each in owners), "no name of a principal has one"
+
+
+def test_first_answer_is_shown_without_repeating_the_request(live: Live) -> None:
+    """Only to the token that asked; a request that was never sent is not carried out. P-10."""
+    form = {"cause": "reboot", "targets": ["db-0"]}
+    mine, other = token(live, "t1", Role.OPERATOR), token(live, "t2", Role.OPERATOR)
+    path = f"/v1/answers?key={mine['Idempotency-Key']}"
+    assert live.call("GET", path, headers=mine).code == "answer-missing"
+    first = live.call("POST", "/v1/operations", form, headers=mine)
+    shown = live.call("GET", path, headers=mine)
+    assert (shown.status, shown.body) == (first.status, first.body)
+    assert live.call("GET", path, headers=other).code == "answer-unknown"
+    assert live.call("GET", "/v1/answers?key=other", headers=mine).code == "answer-missing"
+    assert len(live.get("/v1/operations")["operations"]) == 1
+
+
+def test_answer_to_a_call_that_is_refused_is_missing(live: Live) -> None:
+    """What changed nothing has no answer. Source: P-10."""
+    assert call(live, path="/v1/vms/new/reboot").status == 404
+    assert live.call("GET", "/v1/answers?key=k").code == "answer-missing"
 
 
 def test_key_of_the_release_before_is_not_used_twice(live: Live) -> None:

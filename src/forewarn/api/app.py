@@ -21,6 +21,7 @@ from starlette.responses import Response
 from forewarn.access.roles import Permission
 from forewarn.api import (
     access_routes,
+    answer_routes,
     audit_routes,
     availability_routes,
     calendar_routes,
@@ -77,6 +78,7 @@ _MODULES = (
     service_routes,
     overview_routes,
     access_routes,
+    answer_routes,
     audit_routes,
     confirmation_routes,
 )

@@ -13,9 +13,11 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.access.roles import Authority, Principal
 from forewarn.api.auth import CALLER, ApiCaller
 from forewarn.api.call_audit import CallAudit
 from forewarn.api.control_client import ControlClient
+from forewarn.audit_chain import CallRecord
 from forewarn.errors import CallerError
 from forewarn.store.answers import KeptAnswer
 from forewarn.validation.json_reader import JSON
@@ -58,6 +60,15 @@ class AnswerUnknown(CallerError):
     )
 
 
+class AnswerMissing(CallerError):
+    """The caller has sent no request with the key within a day, or it was refused."""
+
+    code = "answer-missing"
+    status = 404
+    message = "No request with the Idempotency-Key {key} was carried out for you within a day."
+    advice = "Send the request, if it is still wanted."
+
+
 async def answered_once(
     control: ControlClient,
     request: Request,
@@ -73,7 +84,8 @@ async def answered_once(
     Raises:
         KeyInvalid, KeyReused, AnswerUnknown: the call is not executed.
     """
-    key, owner = request.headers[HEADER], _owner(request.scope["state"][CALLER])
+    caller: ApiCaller = request.scope["state"][CALLER]
+    key, owner = request.headers[HEADER], owner_of_keys(caller.principal, caller.authority)
     if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):
         raise KeyInvalid(limit=KEY_LENGTH_MAX)
     line = f"{request.method} {request.url.path}\n".encode()  # no POST has a query
@@ -100,13 +112,34 @@ async def answered_once(
         control.in_flight.discard((owner, key))
 
 
-def _owner(caller: ApiCaller) -> str:
+async def first_answer(
+    control: ControlClient, principal: Principal, authority: Authority, *, key: str
+) -> KeptAnswer:
+    """Return the answer to the caller's request with a key.
+
+    Raises:
+        AnswerMissing, AnswerUnknown: there is none, or the request was started without one.
+    """
+    owner = owner_of_keys(principal, authority)
+    if (owner, key) in control.in_flight:
+        raise AnswerUnknown(key=key)
+    record = CallRecord(
+        control.clock.now_ms(), principal.name, "", "", "", key=key, key_owner=owner
+    )
+    kept = await control.look_up(lambda store: store.answers.find(record))
+    if kept is None:
+        raise AnswerMissing(key=key)
+    if not kept.status:
+        raise AnswerUnknown(key=key)
+    return kept
+
+
+def owner_of_keys(principal: Principal, authority: Authority) -> str:
     """Return the owner of a caller's keys: its token, or its principal with its roles."""
-    name, token = caller.principal.name, caller.authority.token
-    if token:
-        return f"{name} token {token}"
-    roles = json.dumps(caller.principal.bindings)
-    return f"{name} roles {sha256(roles.encode()).hexdigest()}"
+    if authority.token:
+        return f"{principal.name} token {authority.token}"
+    roles = json.dumps(principal.bindings)
+    return f"{principal.name} roles {sha256(roles.encode()).hexdigest()}"
 
 
 def _kept_response(kept: KeptAnswer, fingerprint: str) -> Response:

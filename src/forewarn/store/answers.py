@@ -49,7 +49,8 @@ class KeptAnswers:
         """Return the stored answer to a call, unless it is older than a day.
 
         The answer to another token of the principal, as before a token was replaced, or to a caller
-        that the release before has not stored, is not for this caller: its request is returned.
+        that the release before has not stored, is not for this caller: its request is returned. A
+        call without a fingerprint asks for any request with the key.
         """
         wanted = KeptAnswer.begun(call)
         facts: dict[str, Value] = {"key": call.key, "since_ms": call.at_ms - KEPT_MS}
@@ -59,7 +60,7 @@ class KeptAnswers:
         for request, status, answer in own:
             return replace(wanted, request=str(request), status=int(status), answer=str(answer))
         for request, _, answer in older:
-            if answer != ELSEWHERE or request == call.fingerprint:
+            if answer != ELSEWHERE or call.fingerprint in {"", request}:
                 return replace(wanted, request=str(request))
         return None
 

@@ -126,7 +126,7 @@ class DeclaredNotices:
             checked is not None
             and before.get("observedGeneration") == generation
             and now_ms < parse(str(checked)) + OPENINGS_MS
-            and _without_openings(before) == _without_openings(status)
+            and _openings_depend_on(before) == _openings_depend_on(status)
         )
         hosts, asked = [], 0
         for host in status["hosts"]:
@@ -153,9 +153,11 @@ class DeclaredNotices:
         ]
 
 
-def _without_openings(status: Resource) -> list[Resource]:
+def _openings_depend_on(status: Resource) -> tuple[object, ...]:
+    """Return the parts of a status whose change also changes openings."""
     hosts = status.get("hosts") or ()
-    return [{key: host[key] for key in host if key != "openings"} for host in hosts]
+    bare = [{key: host[key] for key in host if key != "openings"} for host in hosts]
+    return bare, status.get("testGroups")
 
 
 def _answered_deferrals(before: Resource, status: Resource) -> list[tuple[str, str]]:
@@ -187,6 +189,7 @@ def status_of(declaration: Mapping[str, Any]) -> Resource:
         "expectedInterruptionSeconds": declaration["interruption_s"],
         "description": declaration["reason"],
         "hosts": [_host(each) for each in resources],
+        "testGroups": [_test_group(each) for each in declaration["first_groups"]] or None,
     }
     return {key: each for key, each in status.items() if each is not None}
 
@@ -215,6 +218,11 @@ def _host(resource: Mapping[str, Any]) -> Resource:
         deferral = resource["deferral"]
         host["deferral"] = {new: deferral[old] for old, new in names.items() if deferral[old]}
     return host
+
+
+def _test_group(order: Mapping[str, Any]) -> Resource:
+    group = {"group": order["group"], "observationSeconds": order["observation_s"]}
+    return group | {key: order[key] for key in ("held", "problem") if order[key]}
 
 
 def _reason(state: str) -> str:

@@ -292,7 +292,8 @@ class Watched(Generic[Facts]):
         self._failed: ForewarnError | None = None
         #: Version of the list in `_known`; empty: list again.
         self._version = ""
-        self._asked = threading.Event()
+        #: Whether `_known` or `_failed` is the answer; not set while a list replaces old facts.
+        self._listed = threading.Event()
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -304,12 +305,12 @@ class Watched(Generic[Facts]):
         self._closed.set()
 
     def facts(self) -> list[Facts]:
-        """Return the current facts; the first call waits for the first list.
+        """Return the current facts; wait while a new list is read.
 
         Raises:
             ForewarnError: the facts are unknown, or may be outdated.
         """
-        self._asked.wait()
+        self._listed.wait()
         with self._lock:
             if self._failed is not None:
                 raise self._failed
@@ -328,12 +329,14 @@ class Watched(Generic[Facts]):
                 # never the version that it has just named is not asked all the time.
                 again_s = RETRY_S if self._version == expired else 0
                 expired, self._version = self._version, ""
+                self._listed.clear()
                 self._closed.wait(again_s)
             except ForewarnError as error:
                 self._fail(error)
                 asked_s = error.retry_after_s if isinstance(error, KubernetesBusy) else 0
                 self._closed.wait(max(pause_s, asked_s))
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
+        self._listed.set()
 
     def _list(self) -> None:
         facts: dict[tuple[str, str], Facts] = {}
@@ -343,7 +346,7 @@ class Watched(Generic[Facts]):
             version = page["metadata"]["resourceVersion"]
         with self._lock:
             self._known, self._failed, self._version = facts, None, version
-        self._asked.set()
+        self._listed.set()
         self._changed.set()
 
     def _watch(self) -> None:
@@ -377,7 +380,7 @@ class Watched(Generic[Facts]):
     def _fail(self, error: ForewarnError) -> None:
         with self._lock:
             self._failed = error
-        self._asked.set()
+        self._listed.set()
         self._changed.set()
 
 

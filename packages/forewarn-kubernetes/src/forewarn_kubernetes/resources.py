@@ -34,6 +34,8 @@ from forewarn_kubernetes.namespace_writer import (
 )
 
 FINALIZER = "forewarn.io/cancel"
+#: Code of the error for a request that was never carried out.
+MISSING_ANSWER = "answer-missing"
 #: States of a request's operations, the one that its status shows first.
 STATES = ("running", "announced", "planned", "failed", "cancelled", "succeeded")
 #: States of requests that are over.
@@ -291,6 +293,8 @@ class _Namespace:
     def _cancel(self, request: Resource) -> None:
         """Cancel the work of a deleted request, as far as it has not started."""
         status = request.get("status") or {}
+        if "maintenance" not in status and "operations" not in status:
+            status = self._unwritten(request)
         paths = [f"/v1/operations/{each}/cancel" for each in status.get("operations") or ()]
         if "maintenance" in status:
             paths.append(f"/v1/maintenances/{status['maintenance']}/cancel")
@@ -302,6 +306,20 @@ class _Namespace:
         finalizers = [each for each in request["metadata"]["finalizers"] if each != FINALIZER]
         self._writer.patch(request, {"finalizers": finalizers})
         self._writer.released(request)
+
+    def _unwritten(self, request: Resource) -> Resource:
+        """Return the work that was requested before its ids could be written into the status."""
+        try:
+            answer = self._api.get("/v1/answers", key=request["metadata"]["uid"])
+        except CallerError as error:
+            if is_temporary(error):
+                raise
+            if error.code != MISSING_ANSWER:  # nobody knows the work's ids
+                self._writer.tell(request, "CancelFailed", f"{error} {error.advice_text()}")
+            return {}
+        if "maintenance" in answer:
+            return {"maintenance": answer["maintenance"]["id"]}
+        return {"operations": [each["id"] for each in answer.get("operations", ())]}
 
 
 def _notice_name(event: str) -> str:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
 from forewarn.cli.topology_import import Importer
 from forewarn_kubernetes import discovery
+from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig
-from forewarn_kubernetes.discovery import KubernetesSource, machine_facts, node_facts
+from forewarn_kubernetes.discovery import KubernetesSource, Watched, machine_facts, node_facts
 from tests.api.live import Live
 from tests.clock import VirtualClock
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 LOST_AFTER_S = 60
 NODES = "/api/v1/nodes"
@@ -141,6 +143,41 @@ def test_following_lists_again_after_gone(
     assert follower.sees({"default.c": "h2"})
     cluster.machine("d", "h2")
     assert follower.sees({"default.c": "h2", "default.d": "h2"})
+
+
+class Held(Kubernetes):
+    """A client whose lists wait."""
+
+    def __init__(self, config: KubernetesConfig) -> None:
+        """Let the first list pass."""
+        super().__init__(config)
+        self.begun, self.passes = threading.Semaphore(0), threading.Semaphore(1)
+
+    def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
+        """Give the pages of a list once it passes."""
+        self.begun.release()
+        assert self.passes.acquire(timeout=LIMIT_S)
+        return super().pages(path, query)
+
+
+def test_facts_are_not_old_while_a_new_list_is_read(
+    cluster: Cluster, url: str, tmp_path: Path
+) -> None:
+    """After a compaction nobody is given what the lost changes may have made wrong. R-1."""
+    held = Held(KubernetesConfig(url, str(tmp_path / "token"), ""))
+    watched = Watched(held, NODES, node_facts, changed=threading.Event())
+    watched.start()
+    assert held.begun.acquire(timeout=LIMIT_S)
+    assert {each.name for each in watched.facts()} == {"h1", "h2"}
+    with cluster.lock:
+        cluster.drop(f"{NODES}/h2")
+        cluster.forget()
+    assert held.begun.acquire(timeout=LIMIT_S)
+    with ThreadPoolExecutor(1) as other:
+        facts = other.submit(watched.facts)
+        watched.close()
+        held.passes.release()
+        assert {each.name for each in facts.result(LIMIT_S)} == {"h1"}
 
 
 def test_following_outlives_the_api_server(

@@ -312,6 +312,25 @@ def test_declared_request_shows_what_the_owner_sees(tenants: Tenants) -> None:
     assert tenants.live.get("/v1/maintenances/m-1")["maintenance"]["state"] == "cancelled"
 
 
+def test_request_deleted_without_a_status_is_cancelled(tenants: Tenants) -> None:
+    """As if the controller had crashed before it could write the status. Source: K-4."""
+    cluster, path = tenants.pool.cluster, f"{GROUP}/namespaces/crashed/maintenances"
+    cluster.make("/api/v1/namespaces", {"metadata": {"name": "crashed"}})
+    tenants.bind("crashed", role="operator")
+    spec = {"cause": "host-reboot", "targets": ["h1"], "duration": "10m", "declare": {}}
+    form = {"apiVersion": "forewarn.io/v1alpha1", "kind": "Maintenance", "spec": spec}
+    cluster.make(path, {**form, "metadata": {"name": "firmware"}})
+    tenants.turn()
+    request = cluster.ask("GET", f"{path}/firmware").form()
+    request.pop("status")
+    assert cluster.ask("PUT", f"{path}/firmware/status", request).status == 200
+    assert cluster.ask("DELETE", f"{path}/firmware").status == 200
+    assert "status" not in cluster.ask("GET", f"{path}/firmware").form()
+    tenants.turn()
+    assert cluster.ask("GET", f"{path}/firmware").status == 404
+    assert tenants.live.get("/v1/maintenances/m-1")["maintenance"]["state"] == "cancelled"
+
+
 def test_kubectl_shows_a_notice_in_its_columns(tenants: Tenants) -> None:
     """What the how-to prints. Source: K-4."""
     kubectl = program("kubectl")

@@ -245,6 +245,19 @@ def test_openings_follow_the_test_of_the_owner(stage: Stage) -> None:
     after, first = stage.notice("team-a")["status"]["hosts"]
     assert (after["order"], first["order"]) == ("after", "first")
     assert ("openings" in after, "openings" in first) == (False, True)
+    choice = {"host": "h2", "at": first["openings"][0]["start"]}
+    stage.patch("team-a", {"choices": [choice]})
+    stage.turn()
+    starts = []
+    for seconds in (3600, 7200):
+        order = {"owner": "a", "group": "trial", "observation": seconds}
+        stage.live.post(f"/v1/declarations/{number}/first-group", **order)
+        stage.live.settle()
+        stage.turn()
+        status = stage.notice("team-a")["status"]
+        assert status["testGroups"] == [{"group": "trial", "observationSeconds": seconds}]
+        starts.append(status["hosts"][0]["openings"][0]["start"])
+    assert starts[0] < starts[1]
 
 
 def test_tenant_asks_for_a_later_deadline_once(stage: Stage) -> None:
@@ -401,8 +414,7 @@ def test_declared_request_is_carried_out_once_and_cancelled_by_its_deletion(stag
     stage.turn()
     request = stage.cluster.objects[path]
     assert request["status"]["maintenance"] == "m-1"
-    meta = {**request["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    stage.cluster.put(path, **{**request, "metadata": meta})
+    delete(stage, path)
     stage.turn()
     assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
     [maintenance] = stage.live.get("/v1/maintenances")["maintenances"]
@@ -444,10 +456,48 @@ def test_deleted_request_loses_its_finalizer(stage: Stage) -> None:
     stage.turn()
     request = stage.cluster.objects[path]
     assert request["metadata"]["finalizers"] == ["forewarn.io/cancel"]
-    meta = {**request["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    stage.cluster.put(path, **{**request, "metadata": meta})
+    delete(stage, path)
     stage.turn()
     assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
+
+
+@pytest.mark.parametrize("declare", [None, {}])
+def test_request_deleted_before_its_status_was_written_is_cancelled(
+    stage: Stage, declare: Form | None
+) -> None:
+    """The controller crashed after it had asked for the work; no work is left running. K-4."""
+    path = ask_declared(stage)
+    if declare is None:
+        stage.ask("ops", "firmware", cause="host-reboot", targets=["h1"])
+    stage.turn()
+    request = stage.cluster.objects[path]
+    request.pop("status")
+    delete(stage, path)
+    assert stage.turn() == []
+    assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
+    work = (
+        stage.live.get("/v1/operations")["operations"]
+        if declare is None
+        else stage.live.get("/v1/maintenances")["maintenances"]
+    )
+    assert [each["state"] for each in work] == ["cancelled"]
+
+
+def test_request_deleted_before_it_was_carried_out_begins_nothing(stage: Stage) -> None:
+    """The controller crashed before it asked for the work; nothing is stuck either. K-4."""
+    path = stage.ask("team-a", "again", cause="reboot", targets=["w1"])
+    stage.cluster.objects[path]["metadata"]["finalizers"] = ["forewarn.io/cancel"]
+    delete(stage, path)
+    assert stage.turn() == []
+    assert stage.cluster.objects[path]["metadata"]["finalizers"] == []
+    assert stage.live.get("/v1/operations")["operations"] == []
+
+
+def delete(stage: Stage, path: str) -> None:
+    """Delete a resource as a user does; its finalizer keeps it."""
+    request = stage.cluster.objects[path]
+    meta = {**request["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+    stage.cluster.put(path, **{**request, "metadata": meta})
 
 
 def test_token_of_another_principal_is_not_used(stage: Stage) -> None:
