@@ -8,8 +8,9 @@ import pytest
 
 from forewarn.replication.feed_client import PART_BYTES_MAX, connect
 from forewarn.replication.http_stream import HttpAnswer, HttpStream
-from forewarn.replication.messages import RelayReport
+from forewarn.replication.messages import RelayReport, encoded
 from forewarn.replication.pace import INSTANCE
+from forewarn.replication.requests import EnableRequest
 from tests.metadata.feeds import run, until
 from tests.replication.rig import Feed, Node, token_of
 
@@ -80,6 +81,46 @@ def test_node_takes_the_place_of_its_own_lost_connection(tmp_path: Path) -> None
         waiting.cancel()
         assert (await after.again(0)).status == 304
         after.end()
+        await feed.stop()
+
+    run(story())
+
+
+def test_answer_on_a_lost_connection_does_not_end_the_newer_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a busy control plane would disconnect the nodes that came back. Source: H-5."""
+    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        before, after = Machine(feed, "a process"), Machine(feed, "a process")
+        await before.follow()
+        after._said.update(before._said)
+        replaced = asyncio.ensure_future(before.again(25))
+        await until(lambda: any(each.waiting for each in feed.server._connected.values()))
+        newer = asyncio.ensure_future(after.follow(0.5))
+        assert (await replaced).status == 304
+        assert (await newer).status == 304
+        before.end()
+        after.end()
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_that_only_sends_a_request_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have sent it just before its end; operators must see that it is gone. M-4."""
+    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        body = encoded(EnableRequest("web_0"))
+        answer = await feed.http("n1", method="POST", body=body, instance="a process")
+        assert answer.status == 200
+        await until(lambda: feed.server.connected == 0)
         await feed.stop()
 
     run(story())

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.errors import CallerError, OurError
 from forewarn.ids import Ids
 from forewarn.replication.access import NodeAccess, NodeRefused
 from forewarn.replication.feed_tag import FeedTag
@@ -174,13 +174,14 @@ class _Node:
         self.commit = ""
         """The last commit in a tag for this node."""
 
-    def heard(self) -> None:
-        """Note a request of the node."""
+    def heard(self) -> asyncio.Future[None]:
+        """Note a request of the node; return what completes with the next one."""
         if self.absent is not None:
             self.absent.cancel()
         if not self.asks_again.done():
             self.asks_again.set_result(None)
         self.asks_again = asyncio.get_running_loop().create_future()
+        return self.asks_again
 
     def wake(self) -> None:
         """Look at the node's part again."""
@@ -291,17 +292,16 @@ class FeedServer:
             return await self._read(caller, tag, wait_s)
         node = await self._enter(caller)
         node.connection = connection
-        node.heard()
+        asks_again = node.heard()
         if tag.commit and tag.commit != node.commit:
             if not await self._history.check_commit(tag.commit, caller.name):
                 raise FeedClosed(reason="its store may lack a commit that the node knows")
             self._check_open()
         try:
             answer = await self._until_new(node, tag, wait_s)
-        except ForewarnError:
-            self._expect(node)
-            raise
-        self._expect(node)
+        finally:
+            if not asks_again.done():  # a request that a newer one replaced starts no time limit
+                self._expect(node)
         node.commit = answer.tag.commit
         return answer
 
@@ -398,6 +398,7 @@ class FeedServer:
             if node is not None:
                 self._end(node)
             node = self._connected[name] = _Node(caller, feed, requests)
+            self._expect(node)
         node.caller = caller
         return node
 
@@ -512,10 +513,8 @@ class FeedServer:
         return FeedAnswer(new, body, self._pace(len(self._connected)), self._age_ms())
 
     def _expect(self, node: _Node) -> None:
-        """Give an answered node some time to ask again."""
-        if self._connected.get(node.feed.name) is node:
-            later = asyncio.get_running_loop().call_later
-            node.absent = later(SILENT_S_MAX, self._end, node)
+        """Give a node that does not wait some time to ask again."""
+        node.absent = asyncio.get_running_loop().call_later(SILENT_S_MAX, self._end, node)
 
     def _check_open(self) -> None:
         if self._closed:
