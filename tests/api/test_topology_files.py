@@ -227,8 +227,9 @@ def test_apply_adds_and_changes_but_never_removes(live: Live) -> None:
     again = live.call("PUT", "/v1/topology", body=TOML_FILE, headers=headers).json
     assert again == {"added": [], "changed": [], "removed": [], "applied": True}
     part = live.call("PUT", "/v1/topology", {"hosts": {"h2": {}, "h1": {}}}).json
-    assert part["added"] == [{"kind": "host", "name": "h2"}]
-    assert part["changed"] == [{"kind": "host", "name": "h1"}]
+    nowhere = {"zone": "", "rack": "", "owner": ""}
+    assert part["added"] == [{"kind": "host", "name": "h2", **nowhere}]
+    assert part["changed"] == [{"kind": "host", "name": "h1", **nowhere}]
     assert len(live.get("/v1/vms")["vms"]) == 2
 
 
