@@ -55,10 +55,13 @@ ALLOWED_NETWORKS = tuple(
 """Loopback, "any", and the link-local block whose best known address this project answers on."""
 
 
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Exempt modules and tests from garbage collection: they stay until the end."""
-    gc.collect()
+    """Begin to collect garbage, except modules and tests: they stay until the end."""
     gc.freeze()
+    gc.enable()
 
 
 class NetworkRefusedError(AssertionError):

@@ -147,18 +147,30 @@ def every_command() -> Iterator[Command]:
             yield from _commands_of(app[name], name)
 
 
+def every_name() -> Iterator[str]:
+    """Yield the words of every command but the agent's: its arguments take longer."""
+    app = root()
+    for name in NOUNS:
+        if name != "agent":
+            yield from (words for words, _ in _applications(app[name], name))
+
+
 def common_arguments() -> list[Argument]:
     """Return the options of every command that calls a server."""
     return _arguments_of(root("status")["status"])
 
 
 def _commands_of(app: App, words: str) -> Iterator[Command]:
+    for full, each in _applications(app, words):
+        yield Command(full, each.help.partition("\n")[0], _arguments_of(each))
+
+
+def _applications(app: App, words: str) -> Iterator[tuple[str, App]]:
     names = [name for name in app if not name.startswith("-")]
     if not names:
-        purpose = app.help.partition("\n")[0]
-        yield Command(words, purpose, _arguments_of(app))
+        yield words, app
     for name in names:
-        yield from _commands_of(app[name], f"{words} {name}")
+        yield from _applications(app[name], f"{words} {name}")
 
 
 def _arguments_of(app: App) -> list[Argument]:
