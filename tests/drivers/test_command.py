@@ -107,11 +107,12 @@ def test_command_tells_its_progress(rig: Rig) -> None:
 )
 def test_progress_without_an_answer_is_no_failure(rig: Rig, progress: str, unknown: bool) -> None:
     """The work goes on; Forewarn asks again. Source: R-1, R-4."""
-    driver = rig.driver(begin="true", progress=progress, call_timeout_s=1.0)
+    driver = rig.driver(begin="true")
     driver.begin(task())
     wait_until(lambda: not driver._runs.look(12, 1).running)
+    impatient = rig.driver(begin="true", progress=progress, call_timeout_s=1.0)
     with pytest.raises(PeerError) as caught:
-        driver.progress(task(), now_ms())
+        impatient.progress(task(), now_ms())
     assert isinstance(caught.value, PlatformUnanswered) == unknown
 
 

@@ -22,7 +22,7 @@ from forewarn.replication.messages import DocumentChange
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.store import open_store
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import location_of
 from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
 from tests.postgres import PostgresServer
@@ -71,7 +71,7 @@ def test_postgres_store_of_an_earlier_version_is_read(sample: Path, server: Post
     with server.database("template0") as address:
         load = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={address}"]
         subprocess.run([*load, f"--file={sample / 'store.dump'}"], check=True, capture_output=True)
-        engine = engine_of(address)(must_exist=True)
+        engine = location_of(address).open(must_exist=True)
         migrate(engine, upgrade=True)
         engine.close()
         store = open_store(address, must_exist=True)

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import location_of
 from forewarn.store.engine import Engine, Row
 from forewarn.store.migrations import every_table
-from forewarn.store.sqlite import SqliteEngine
 
 
 class Snapshot:
@@ -39,9 +38,7 @@ class Snapshot:
 
 @contextmanager
 def _engine(address: str) -> Iterator[Engine]:
-    make = engine_of(address)
-    of_file = getattr(make, "func", None) is SqliteEngine
-    engine = make(must_exist=True, **({"beside": True} if of_file else {}))
+    engine = location_of(address).open_beside()
     try:
         yield engine
     finally:

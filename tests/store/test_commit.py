@@ -22,7 +22,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Vm
 from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
 from forewarn.store import HistoryPage, OperationPage, Store
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import location_of
 from forewarn.store.engine import Engine, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
@@ -268,7 +268,7 @@ def test_store_that_can_only_be_read_is_loaded(
     """
     story = begin(opened(address))
     story.store.close()
-    engine = engine_of(address)(must_exist=True)
+    engine = location_of(address).open(must_exist=True)
     store = Store(engine)
     request.addfinalizer(store.close)
     read_only(engine, shut=True)
@@ -288,7 +288,7 @@ def test_claim_whose_answer_was_lost_is_made_again(
     """A claim that happened unknown to its own writer takes nothing from it. Source: L-7."""
     story = begin(opened(address))
     story.store.close()
-    engine = engine_of(address)(must_exist=True)
+    engine = location_of(address).open(must_exist=True)
     store = Store(engine)
     request.addfinalizer(store.close)
     read_only(engine, shut=True)

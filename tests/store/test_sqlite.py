@@ -174,7 +174,7 @@ def test_drivers_records_beside_a_store_in_memory_are_in_a_file() -> None:
     """Another process opens them there; they have all tables. Source: B-4."""
     records = ConcurrentRecords("sqlite::memory:")
     assert len(records.rows("schema_steps")) == len(every_step())
-    assert Path(records.address).is_file()
+    assert Path(records.shared_address()).is_file()
     records.close()
 
 

@@ -291,10 +291,10 @@ class Doctor:
                 yield CertificateExpires(section=section, until=iso8601(until_ms))
 
     def _store(self, settings: Settings) -> Iterator[Examined]:
-        from forewarn.store.addresses import readable_engine  # noqa: PLC0415
+        from forewarn.store.addresses import location_of  # noqa: PLC0415
 
         try:
-            engine = readable_engine(settings.store.url)
+            engine = location_of(settings.store.url).open_for_reading()
         except ForewarnError as error:
             yield _problem("store", error)
             return

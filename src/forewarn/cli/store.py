@@ -146,10 +146,10 @@ def _upgrade(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Upgrade the schema to this version."""
-    from forewarn.store.addresses import engine_of  # noqa: PLC0415 - the same
+    from forewarn.store.addresses import location_of  # noqa: PLC0415 - the same
     from forewarn.store.migrations import migrate, missing_steps  # noqa: PLC0415 - the same
 
-    engine = engine_of(store_address(store, config))(must_exist=True)
+    engine = location_of(store_address(store, config)).open(must_exist=True)
     try:
         missing = missing_steps(engine)
         migrate(engine, must_exist=True, upgrade=True)
@@ -169,10 +169,10 @@ def _compact(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Shrink a SQLite file of an earlier version."""
-    from forewarn.store.addresses import path_of  # noqa: PLC0415 - the same
+    from forewarn.store.addresses import location_of  # noqa: PLC0415 - the same
     from forewarn.store.sqlite import SqliteEngine  # noqa: PLC0415 - the same
 
-    path = path_of(store_address(store, config))
+    path = location_of(store_address(store, config)).path
     if path is None:
         note("PostgreSQL reuses and returns space on its own")
         return OK

@@ -131,13 +131,13 @@ def _check(
 def _state(store: str | None, config: Sequence[Path], common: ServerOptions) -> UpgradeState:
     from forewarn.cli.store import store_address  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
-    from forewarn.store.addresses import readable_engine  # noqa: PLC0415 - the same
+    from forewarn.store.addresses import location_of  # noqa: PLC0415 - the same
     from forewarn.store.errors import StoreContradiction  # noqa: PLC0415 - the same
     from forewarn.store.migrations import missing_steps  # noqa: PLC0415 - the same
     from forewarn.store.processes import processes  # noqa: PLC0415 - the same
     from forewarn.version import version  # noqa: PLC0415 - the same
 
-    engine = readable_engine(store_address(store, config))
+    engine = location_of(store_address(store, config)).open_for_reading()
     try:
         steps = missing_steps(engine)
         try:

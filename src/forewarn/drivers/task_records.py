@@ -66,13 +66,13 @@ class TaskRecords:
 
     def __init__(self, store: str, driver: str) -> None:
         """Use the store at an address; empty: a temporary in-memory store."""
-        self._beside = ConcurrentRecords(store)
+        self._beside = ConcurrentRecords(store or "sqlite::memory:")
         self.driver = driver
 
     @property
     def store(self) -> str:
         """The store's address for other processes; may contain a password."""
-        return self._beside.address
+        return self._beside.shared_address()
 
     def notes(self, operation: int) -> Notes:
         """Return all records of an operation."""

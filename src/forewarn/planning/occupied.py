@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from forewarn.planning.fleet import Index
 from forewarn.planning.limits import BudgetLimits
@@ -29,10 +30,10 @@ class Occupied:
         self._index, self._limits = index, limits
         self.live = [work for work in live if work.host in index.number]
         self._hosts: dict[int, list[SiteWork]] = {}
-        #: Group -> work on it, with the number of its fault domain.
+        #: Work that disturbs each group, with the fault domain of the work's host.
         self._groups: dict[int, list[tuple[int, SiteWork]]] = {}
-        #: Time -> hosts with work that ends later, and VMs on other hosts with such work.
-        self._after: dict[int, tuple[set[int], set[int]]] = {}
+        #: Results of `_disturbed` and `taken_after`, by time.
+        self._disturbed_after: dict[int, _Disturbed] = {}
         self._taken_after: dict[int, dict[Subject, int]] = {}
         for work in self.live:
             self._occupy(work)
@@ -82,9 +83,9 @@ class Occupied:
         usage = self._taken_after.get(at_ms)
         if usage is None:
             usage = self._taken_after[at_ms] = {}
-            hosts, vms = self._disturbed_after(at_ms)
-            amounts = [self._limits.amounts(host, self._index.groups_on[host]) for host in hosts]
-            amounts.append(self._limits.of_vms(vms))
+            disturbed, groups_on = self._disturbed(at_ms), self._index.groups_on
+            amounts = [self._limits.amounts(host, groups_on[host]) for host in disturbed.hosts]
+            amounts.append(self._limits.of_vms(disturbed.vms))
             for subject, amount in chain(*amounts):
                 usage[subject] = usage.get(subject, 0) + amount
         return usage
@@ -97,27 +98,40 @@ class Occupied:
         VMs with work of their own count already: `vms` has those on the host, if VMs have moved.
         """
         amounts = self._limits.amounts(host, groups)
-        _, disturbed = self._disturbed_after(at_ms)
+        disturbed = self._disturbed(at_ms).vms
         if not disturbed:
             return amounts
-        at = self._index.fleet.vm_hosts
-        there = (vm for vm in disturbed if at[vm] == host) if vms is None else vms
+        host_of = self._index.fleet.vm_hosts
+        there = (vm for vm in disturbed if host_of[vm] == host) if vms is None else vms
         counted = dict(self._limits.of_vms(disturbed.intersection(there)))
         return [(subject, amount - counted.get(subject, 0)) for subject, amount in amounts]
 
-    def _disturbed_after(self, at_ms: int) -> tuple[set[int], set[int]]:
-        """Return the hosts that work disturbs after a time, and the VMs on other hosts; cached."""
-        if at_ms not in self._after:
+    def _disturbed(self, at_ms: int) -> _Disturbed:
+        """Return what work that ends after a time disturbs; cached."""
+        disturbed = self._disturbed_after.get(at_ms)
+        if disturbed is None:
+            disturbed = _Disturbed(set(), set())
             number = self._index.number
             lasting = [work for work in self.live if _lasts(work, at_ms)]
-            hosts = {number[work.host] for work in lasting if work.vm is None}
-            alone = (work for work in lasting if number[work.host] not in hosts)
-            self._after[at_ms] = hosts, {work.vm for work in alone if work.vm is not None}
-        return self._after[at_ms]
+            disturbed.hosts.update(number[work.host] for work in lasting if work.vm is None)
+            for work in lasting:
+                if work.vm is not None and number[work.host] not in disturbed.hosts:
+                    disturbed.vms.add(work.vm)
+            self._disturbed_after[at_ms] = disturbed
+        return disturbed
 
     def ends(self) -> list[int]:
         """Return the known ends of live work, ascending, without duplicates."""
         return sorted({work.ends_ms for work in self.live if work.ends_ms})
+
+
+class _Disturbed(NamedTuple):
+    """What live work disturbs, by number in the fleet."""
+
+    #: Hosts with work on all of their VMs.
+    hosts: set[int]
+    #: VMs with work of their own on other hosts.
+    vms: set[int]
 
 
 def _lasts(work: Live, at_ms: int) -> bool:

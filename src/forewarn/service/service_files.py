@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.store import Retention
-from forewarn.store.addresses import path_of
+from forewarn.store.addresses import location_of
 from forewarn.store.retention import DAY_MS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def retention_of(settings: Settings) -> Retention:
     if history.export and history.export_directory:
         directory = Path(history.export_directory)
     elif history.export:
-        store = path_of(settings.store.url)
+        store = location_of(settings.store.url).path
         parent = _state_directory() or (store.absolute().parent if store else None)
         directory, creates = parent / EXPORTS if parent else None, True
     return Retention(

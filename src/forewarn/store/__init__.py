@@ -21,7 +21,7 @@ from forewarn.core.state import TABLES, Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import location_of
 from forewarn.store.answers import KeptAnswer, KeptAnswers, put_answer
 from forewarn.store.audit import AuditTrail
 from forewarn.store.availability import (
@@ -802,7 +802,7 @@ def open_store(address: str, *, must_exist: bool = False, commit_file: str = "")
         StoreTooNew: a newer version has migrated the store.
         StoreUnavailable, StoreFull, StoreDamaged: the store cannot be opened.
     """
-    engine = engine_of(address)(must_exist=must_exist)
+    engine = location_of(address).open(must_exist=must_exist)
     commit_file = commit_file or engine.commit_file
     store = Store(engine, CommitFile(Path(commit_file)) if commit_file else None)
     try:

@@ -1,10 +1,8 @@
-"""Store addresses: finds the engine for an address."""
+"""Addresses of stores: where a store is, and how a process opens it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from forewarn.store.engine import Engine
@@ -15,6 +13,7 @@ from forewarn.store.errors import (
     redacted,
 )
 from forewarn.store.sqlite import SqliteEngine
+from forewarn.values import value
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 """Pattern of an address's scheme, which is longer than a drive letter.
@@ -25,57 +24,82 @@ _USER = re.compile(r"(?<![^/@])[^/@:]*:[^/@]+@")
 """A password in an address. Messages show paths, so paths must not contain a password."""
 
 
-def engine_of(address: str) -> Callable[..., Engine]:
-    """Return the function that opens the store at an address.
+@value
+class StoreLocation:
+    """Where a store is: in a file, on a server, or in the memory of this process."""
 
-    Raises:
-        StoreAddressInvalid: no engine supports the address.
-        StoreDriverMissing: the engine needs a package that is not installed.
-    """
-    scheme, colon, rest = address.partition(":")
-    path = rest.removeprefix("//")
-    if address in {":memory:", "sqlite::memory:"}:
-        return _in_memory
-    server = scheme in {"postgresql", "postgres"} and rest.startswith("//")
-    if not server and _USER.search(address):
-        raise StoreAddressInvalid(address=redacted(address))
-    if scheme == "sqlite" and path and not path.startswith("file:"):
-        path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
-        return partial(SqliteEngine, Path(path))
-    if server:
+    #: Path of a SQLite file; None: no file.
+    path: Path | None = None
+    #: Address of a PostgreSQL database; may contain a password. Empty: no server.
+    server: str = ""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether only this object's engine sees the store."""
+        return self.path is None and not self.server
+
+    def open(self, *, must_exist: bool, replaces: bool = False) -> Engine:
+        """Open the store as its writer.
+
+        Args:
+            must_exist: whether the database must exist already.
+            replaces: whether a new database may replace a missing database.
+
+        Raises:
+            StoreMissing: the store does not exist, although it must.
+            StoreInUse, StoreUnavailable, StoreFull, StoreDamaged: the store cannot be opened.
+        """
+        if self.server:
+            return self._open_server()
+        if self.in_memory and must_exist:
+            raise StoreMissing(place="in memory")
+        return SqliteEngine(self.path, must_exist=must_exist, replaces=replaces)
+
+    def open_for_reading(self) -> Engine:
+        """Open an existing store for reading, while another process may write it.
+
+        Raises:
+            StoreMissing, StoreUnavailable: the store cannot be opened.
+        """
+        if self.path is not None:
+            return SqliteEngine(self.path, must_exist=True, read_only=True)
+        return self.open(must_exist=True)
+
+    def open_beside(self) -> Engine:
+        """Open an existing store for records of its own, while another process may write it.
+
+        Raises:
+            StoreMissing, StoreUnavailable, StoreFull: the store cannot be opened.
+        """
+        if self.path is not None:
+            return SqliteEngine(self.path, must_exist=True, beside=True)
+        return self.open(must_exist=True)
+
+    def _open_server(self) -> Engine:
         try:
             from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
         except ImportError as error:
             raise StoreDriverMissing(place="postgresql", package="psycopg") from error
-        return partial(PostgresEngine, address)
-    if not address or (colon and _SCHEME.fullmatch(scheme)):
-        raise StoreAddressInvalid(address=redacted(address))
-    return partial(SqliteEngine, Path(address))
+        return PostgresEngine(self.server)
 
 
-def path_of(address: str) -> Path | None:
-    """Return the path of a SQLite file; None for another address."""
-    make = engine_of(address)
-    path: Path | None = make.args[0] if getattr(make, "func", None) is SqliteEngine else None  # type: ignore[attr-defined]
-    return path
-
-
-def readable_engine(address: str) -> Engine:
-    """Open a store for reading while another process may write it.
+def location_of(address: str) -> StoreLocation:
+    """Return the location that an address names.
 
     Raises:
-        StoreMissing: the store does not exist.
-        StoreAddressInvalid, StoreDriverMissing, StoreUnavailable: the store cannot be opened.
+        StoreAddressInvalid: no engine supports the address.
     """
-    make = engine_of(address)
-    if getattr(make, "func", None) is SqliteEngine:
-        return make(must_exist=True, read_only=True)
-    return make(must_exist=True)
-
-
-def _in_memory(*, must_exist: bool, replaces: bool = False) -> Engine:
-    """Open a new database in memory."""
-    del replaces
-    if must_exist:
-        raise StoreMissing(place="in memory")
-    return SqliteEngine(None, must_exist=False)
+    scheme, colon, rest = address.partition(":")
+    path = rest.removeprefix("//")
+    if address in {":memory:", "sqlite::memory:"}:
+        return StoreLocation()
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        return StoreLocation(server=address)
+    if _USER.search(address):
+        raise StoreAddressInvalid(address=redacted(address))
+    if scheme == "sqlite" and path and not path.startswith("file:"):
+        path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
+        return StoreLocation(Path(path))
+    if not address or (colon and _SCHEME.fullmatch(scheme)):
+        raise StoreAddressInvalid(address=redacted(address))
+    return StoreLocation(Path(address))

@@ -34,7 +34,7 @@ from forewarn.core.stimulus import Restored
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
 from forewarn.store import RESTORING, Store, open_store
-from forewarn.store.addresses import engine_of, readable_engine
+from forewarn.store.addresses import location_of
 from forewarn.store.concurrent_records import ConcurrentRecords
 from forewarn.store.engine import Engine, Transaction
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreUnavailable
@@ -145,7 +145,7 @@ def back_up(address: str, target: Path, copied: Callable[[int], object] = id) ->
     try:
         with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as folder:
             unfinished = Path(folder) / target.name
-            source = readable_engine(address)
+            source = location_of(address).open_for_reading()
             try:
                 _copy_store(source, SqliteEngine(unfinished, must_exist=False), copied)
             finally:
@@ -252,7 +252,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
     if backup is not None:
         verify(backup)
     incarnation = (now_ms - NUMBERING_FROM_MS) // 1000
-    engine = engine_of(address)(must_exist=backup is None, replaces=backup is not None)
+    engine = location_of(address).open(must_exist=backup is None, replaces=backup is not None)
     try:
         if backup is not None:
             _reserve(backup, engine)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forewarn.store.addresses import engine_of
+from forewarn.store.addresses import StoreLocation, location_of
 from forewarn.store.engine import Engine, Row, Transaction, Value
 from forewarn.store.migrations import migrate
-from forewarn.store.sqlite import SqliteEngine
 
 
 class ConcurrentRecords:
@@ -25,21 +24,15 @@ class ConcurrentRecords:
     def __init__(self, address: str) -> None:
         self._lock = threading.RLock()
         self._engine: Engine | None = None
-        #: Empty for a store in memory, until the first use creates a file for the records.
-        self._address = "" if address in {":memory:", "sqlite::memory:"} else address
+        self._location = location_of(address)
 
-    @property
-    def address(self) -> str:
-        """Address at which another process opens the same records; may contain a password.
+    def shared_address(self) -> str:
+        """Return an address at which another process opens the same records, with any password.
 
         For a store in memory, the records are in a temporary file, deleted with this object.
         """
-        with self._lock:
-            if not self._address:
-                directory = Path(tempfile.mkdtemp("", "forewarn-"))
-                weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-                self._address = _new_store(directory)
-            return self._address
+        location = self._shared_location()
+        return location.server or str(location.path)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -67,17 +60,24 @@ class ConcurrentRecords:
     def _open(self) -> Engine:
         with self._lock:
             if self._engine is None:
-                opener = engine_of(self.address)
-                of_file = getattr(opener, "func", None) is SqliteEngine
-                self._engine = opener(must_exist=True, **({"beside": True} if of_file else {}))
+                self._engine = self._shared_location().open_beside()
                 self._closing = weakref.finalize(self, self._engine.close)
             return self._engine
 
+    def _shared_location(self) -> StoreLocation:
+        """Return the location of the records, which for a store in memory is a new file."""
+        with self._lock:
+            if self._location.in_memory:
+                directory = Path(tempfile.mkdtemp("", "forewarn-"))
+                weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+                self._location = _new_store(directory)
+            return self._location
 
-def _new_store(directory: Path) -> str:
-    """Create an empty store in a directory; return its address."""
-    address = str(directory / "store.db")
-    engine = engine_of(address)(must_exist=False)
+
+def _new_store(directory: Path) -> StoreLocation:
+    """Create an empty store in a directory; return its location."""
+    location = StoreLocation(directory / "store.db")
+    engine = location.open(must_exist=False)
     migrate(engine)
     engine.close()
-    return address
+    return location

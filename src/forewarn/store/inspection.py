@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from forewarn.store import RESTORING, Store
-from forewarn.store.addresses import engine_of, path_of
+from forewarn.store.addresses import location_of
 from forewarn.store.engine import Engine
 from forewarn.store.errors import (
     StoreMissing,
@@ -38,14 +38,14 @@ def inspect_store(address: str, *, must_exist: bool) -> StoreFacts:
 
     Raises: the errors of `open_store` and `Store.load`.
     """
-    make = engine_of(address)
-    path = path_of(address)
+    location = location_of(address)
+    path = location.path
     if path and not (path.exists() and path.stat().st_size):
         if must_exist or remembers_store(path):
             raise StoreMissing(place=str(path))
         _check_directory(path)
         return StoreFacts(missing=True)
-    engine = make(must_exist=must_exist)
+    engine = location.open(must_exist=must_exist)
     try:
         return _inspect(engine, must_exist=must_exist)
     finally:

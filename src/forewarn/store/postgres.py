@@ -156,7 +156,7 @@ class PostgresEngine(Engine):
     is_shared = True
     now_ms = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::BIGINT"
 
-    def __init__(self, address: str, *, must_exist: bool, replaces: bool = False) -> None:
+    def __init__(self, address: str) -> None:
         """Connect to the database at `address`, which must exist.
 
         Raises:
@@ -164,7 +164,6 @@ class PostgresEngine(Engine):
             StorePooled: the connection uses a pooler in transaction mode. Source: H-9.
             StoreUnavailable: no server answers there, or the server refuses this client.
         """
-        del must_exist, replaces  # the schema shows whether the database contains a store
         try:
             given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:

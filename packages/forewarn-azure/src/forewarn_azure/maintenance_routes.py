@@ -21,6 +21,7 @@ from forewarn.protocol.documents import ScheduledEvent
 from forewarn.protocol.timestamps import iso8601, rfc1123
 from forewarn.protocol.versions import known_in
 from forewarn.validation.fields import Integer, ValidationFailed
+from forewarn.values import value
 from forewarn_azure.cluster_rows import cluster_rows
 from forewarn_azure.graph_query import CLUSTER_TABLE, GraphQueryInvalid, answered, table_of
 from forewarn_azure.inventory import SCALE_SETS, Inventory, location_of, place_of
@@ -47,7 +48,7 @@ ROUTES = ArmRoutes()
 async def _acknowledge(call: ArmCall) -> ArmResponse:
     """Approve an event."""
     event_id = call.path["event"].upper()
-    if await _foreign(call, (event_id,)):
+    if await _unknown_events(call, (event_id,)):
         kind = "Microsoft.Maintenance/scheduledevents"
         raise await call.resources.unknown(kind, call.path["event"], call.place)
     await call.control.submit(Acknowledge((event_id,)), call.actor)
@@ -60,19 +61,19 @@ async def _acknowledge_all(call: ArmCall) -> ArmResponse:
 
     The route approves all or none of the events. Source: Z-5.
     """
-    given = call.json.get("value")
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+    event_ids = call.json.get("value")
+    if not isinstance(event_ids, list) or not all(isinstance(each, str) for each in event_ids):
         raise ValidationFailed(where="value", problem="must be a list of event ids")
-    if not 0 < len(given) <= EVENTS_MAX:
+    if not 0 < len(event_ids) <= EVENTS_MAX:
         raise ValidationFailed(where="value", problem=f"must have 1 to {EVENTS_MAX} event ids")
-    ids = tuple(dict.fromkeys(each.upper() for each in given))
-    if wrong := await _foreign(call, ids):
-        raise ArmEventsUnknown(wrong)
+    ids = tuple(dict.fromkeys(each.upper() for each in event_ids))
+    if unknown := await _unknown_events(call, ids):
+        raise ArmEventsUnknown(unknown)
     await call.control.submit(Acknowledge(ids), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
 
 
-async def _foreign(call: ArmCall, ids: tuple[str, ...]) -> list[str]:
+async def _unknown_events(call: ArmCall, ids: tuple[str, ...]) -> list[str]:
     """Return the ids that name no live event of the VM or set in the path."""
     inventory = await call.resources.inventory()
     group = inventory.group_at(call.place, call.path["kind"], call.path["resource"])
@@ -172,41 +173,81 @@ async def _query(call: ArmCall) -> ArmResponse:
     It costs O(live events of the subscriptions), or O(VMs of declared maintenances).
     Source: Z-2, Z-11.
     """
-    query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
-    if not isinstance(asked, list | tuple):
-        raise ValidationFailed(where="subscriptions", problem="must be a list")
-    for name in ("facets", "managementGroups"):
-        if call.json.get(name):
-            raise ValidationFailed(where=name, problem="is not supported; omit it")
-    if member(call.json, "options", "$skipToken"):
-        raise ValidationFailed(
-            where="options.$skipToken", problem="is not a page token of this server; use $skip"
-        )
+    query = _read_query(call.json)
     inventory = await call.resources.inventory()
-    subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
-    of_clusters = table_of(query) == CLUSTER_TABLE
-    live = [] if of_clusters else await call.control.read(_live_events)
-    declared = await call.control.read(_maintenances) if of_clusters else []
+    live: list[tuple[Operation, Event]] = []
+    declared: list[Maintenance] = []
+    if query.table == CLUSTER_TABLE:
+        declared = await call.control.read(_maintenances)
+    else:
+        live = await call.control.read(_live_events)
 
-    first, limit = _option(call.json, "$skip", 0), _option(call.json, "$top", ROWS_MAX)
-    form = text_of(call.json, "options", "resultFormat") or "objectArray"
-    if form not in {"objectArray", "table"}:
-        raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
+    def page() -> JsonObject:
+        rows = [_row(inventory, operation, event) for operation, event in live]
+        rows += cluster_rows(inventory, declared)
+        subscriptions = query.subscriptions or inventory.subscriptions
+        return query.page([row for row in rows if row["subscriptionId"] in subscriptions])
 
-    def found() -> JsonObject:
-        every = [_row(inventory, operation, event) for operation, event in live]
-        every += cluster_rows(inventory, declared)
-        rows = answered(query, [row for row in every if row["subscriptionId"] in subscriptions])
-        page = rows[first : first + min(limit, ROWS_MAX)]
+    return ArmResponse(await call.control.compute(page))
+
+
+@value
+class _GraphQuery:
+    """A query in Resource Graph, with its page."""
+
+    text: str
+    #: Ids of subscriptions in lower case; empty: all subscriptions.
+    subscriptions: frozenset[str]
+    #: Number of skipped rows, and maximum number of rows of the page.
+    skip: int
+    top: int
+    #: Whether the rows are columns and values instead of objects.
+    as_table: bool
+
+    @property
+    def table(self) -> str:
+        """The name of the queried table."""
+        return table_of(self.text)
+
+    def page(self, rows: list[JsonObject]) -> JsonObject:
+        """Return the body of the answer for the rows of the table."""
+        result = answered(self.text, rows)
+        page = result[self.skip : self.skip + min(self.top, ROWS_MAX)]
         return {
-            "totalRecords": len(rows),
+            "totalRecords": len(result),
             "count": len(page),
-            "data": _table(page) if form == "table" else _encoded(page),
+            "data": _table(page) if self.as_table else _encoded(page),
             "facets": [],
             "resultTruncated": "false",
         }
 
-    return ArmResponse(await call.control.compute(found))
+
+def _read_query(body: JsonObject) -> _GraphQuery:
+    """Read a query from a request.
+
+    Raises:
+        ValidationFailed: a member is wrong or not supported.
+    """
+    subscriptions = body.get("subscriptions") or ()
+    if not isinstance(subscriptions, list | tuple):
+        raise ValidationFailed(where="subscriptions", problem="must be a list")
+    for name in ("facets", "managementGroups"):
+        if body.get(name):
+            raise ValidationFailed(where=name, problem="is not supported; omit it")
+    if member(body, "options", "$skipToken"):
+        raise ValidationFailed(
+            where="options.$skipToken", problem="is not a page token of this server; use $skip"
+        )
+    form = text_of(body, "options", "resultFormat") or "objectArray"
+    if form not in {"objectArray", "table"}:
+        raise ValidationFailed(where="options.resultFormat", problem="must be objectArray or table")
+    return _GraphQuery(
+        text=text_of(body, "query"),
+        subscriptions=frozenset(str(each).lower() for each in subscriptions),
+        skip=_option(body, "$skip", 0),
+        top=_option(body, "$top", ROWS_MAX),
+        as_table=form == "table",
+    )
 
 
 def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
@@ -292,5 +333,5 @@ def _table(rows: list[JsonObject]) -> JsonObject:
 
 def _option(body: JsonObject, name: str, default: int) -> int:
     """Return a whole number among the options of a query."""
-    value = member(body, "options", name)
-    return default if value is None else Integer().read(value, f"options.{name}")
+    option = member(body, "options", name)
+    return default if option is None else Integer().read(option, f"options.{name}")

@@ -233,22 +233,25 @@ async def _latest_rolling(call: ArmCall) -> ArmResponse:
 
 @ROUTES.serve(f"PATCH {SCALE_SET}", needs=_OPERATE)
 async def _change_set(call: ArmCall) -> ArmResponse:
-    """Change capacity, scheduledEventsProfile and -Policy."""
-    inventory, before = await named_set(call)
-    vms = inventory.members(before)
-    change = _read_change(call, inventory, before)
-    if change.group != before:
+    """Change capacity, scheduledEventsProfile and -Policy.
+
+    New instances exist when the answer is sent. Instances to delete get their notice first, so the
+    answer shows the set as it still is, and how to follow the deletion.
+    """
+    inventory, group = await named_set(call)
+    change = _read_change(call, inventory, group)
+    if change.group != group:
         await call.control.submit(ChangeTopology(groups=(change.group,)), call.actor)
     if change.added:
-        await scale_out(call, change.group, vms, count=change.added, shown=change.model)
+        instances = inventory.members(group)
+        await scale_out(call, change.group, instances, count=change.added, shown=change.model)
     call.resources.remember(change.model, change.details)
     if change.removed:
-        begun = await operations.begin(call, Cause.DELETION, change.removed)
+        deletion = await operations.begin(call, Cause.DELETION, change.removed)
         shown = _shown(call, inventory, change.group, call.place)
         shown["properties"]["provisioningState"] = "Updating"
-        return ArmResponse(shown, 200, begun.headers)
-    inventory, group = await named_set(call)
-    return ArmResponse(_shown(call, inventory, group, call.place))
+        return ArmResponse(shown, 200, deletion.headers)
+    return await _get_set(call)
 
 
 @value

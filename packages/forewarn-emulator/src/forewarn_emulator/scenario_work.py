@@ -95,9 +95,13 @@ class ScenarioOperations:
 def _has_reached(operation: Operation, until: Until) -> bool:
     if operation.state not in LIVE_OPERATION:
         return True
-    if until is Until.STARTED:
-        return operation.state is OperationState.RUNNING
-    return until is Until.SCHEDULED and operation.state is not OperationState.PLANNED
+    match until:
+        case Until.SCHEDULED:
+            return operation.state is not OperationState.PLANNED
+        case Until.STARTED:
+            return operation.state is OperationState.RUNNING
+        case Until.STOPPED | Until.ENDED:
+            return False
 
 
 def _maintenance_has_reached(state: State, number: int, until: Until) -> bool:
@@ -114,7 +118,7 @@ def _maintenance_has_reached(state: State, number: int, until: Until) -> bool:
         case Until.STOPPED:
             return maintenance.state is MaintenanceState.STOPPED
         case Until.ENDED:
-            return False
+            return False  # an ended maintenance leaves the state
 
 
 class PolicyBusy(CallerError):
@@ -151,23 +155,23 @@ class ScenarioMaintenances:
         self._brought = policy_at(scenario.policy, begun_ms)
         await self._control.submit(ApplyPolicy(self._brought))
 
-    async def begin(self, asked: Maintain, stage: ScenarioFleet) -> Touched:
+    async def begin(self, work: Maintain, fleet: ScenarioFleet) -> Touched:
         """Create and start a maintenance; return its machines."""
-        hosts = stage.names(asked.hosts)
+        hosts = fleet.names(work.hosts)
         created = await self._control.submit(
             CreateMaintenance(
-                cause=asked.cause,
+                cause=work.cause,
                 hosts=hosts,
-                duration_s=asked.duration_s,
-                reason=asked.reason,
-                budgets=(Budget(Scope.FLEET, asked.max_at_once),) if asked.max_at_once else (),
-                canary_hosts=stage.names(asked.canary),
-                max_failures=asked.max_failures,
+                duration_s=work.duration_s,
+                reason=work.reason,
+                budgets=(Budget(Scope.FLEET, work.max_at_once),) if work.max_at_once else (),
+                canary_hosts=fleet.names(work.canary),
+                max_failures=work.max_failures,
             )
         )
         maintenance = created.maintenance
         assert maintenance is not None, "a created maintenance is returned"
-        self.numbers[asked.label or maintenance.id] = maintenance.number
+        self.numbers[work.label or maintenance.id] = maintenance.number
         await self._control.submit(StartMaintenance(maintenance.number))
 
         def vms(plane: ControlPlane) -> frozenset[str]:
