@@ -17,6 +17,10 @@ SMALL_S = 0.002
 CLOCK_S = 1e-6
 """The clock tells no shorter times apart."""
 RUNS = 3
+SUSPECT_S = 0.0005
+"""Time for a quarter of a text above which `is_slow` looks further."""
+RATIO_MAX = 5.0
+"""Ratio of the times for a text and its quarter above which the growth is measured."""
 
 
 def thread_time_s(call: Callable[[Any], object], text: object) -> float:
@@ -45,6 +49,19 @@ def growth(call: Callable[[Any], object], text_of: Callable[[int], object], size
         if least <= GROWTH_MAX:
             break
     return least
+
+
+def is_slow(call: Callable[[Any], object], text_of: Callable[[int], object], size: int) -> bool:
+    """Tell whether a call needs more than linear time for a text of a size.
+
+    Most calls need little time for a quarter of the text, or about four times that for a sixteenth;
+    only the growth of the others is measured. A part of the time that is quadratic enough for
+    `growth` shows in `RATIO_MAX` at the shorter texts.
+    """
+    quarter_s = thread_time_s(call, text_of(size // 4))
+    if quarter_s < SUSPECT_S or quarter_s < RATIO_MAX * thread_time_s(call, text_of(size // 16)):
+        return False
+    return growth(call, text_of, size // 2) > GROWTH_MAX
 
 
 def longest_step_s(work: Callable[[], object]) -> float:

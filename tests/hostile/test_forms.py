@@ -12,15 +12,13 @@ from forewarn.api.topology_file import JSON, TOML, YAML
 from forewarn.validation.fields import ValueType
 from forewarn.validation.forms import Field, Form, ListOf, Named, OneOrMore
 from forewarn.validation.json_reader import read_json
-from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
+from tests.hostile.growth import GROWTH_MAX, growth, is_slow
 from tests.hostile.texts import texts
 from tools.product import modules
 
 pytestmark = pytest.mark.slow
 
 SIZE = 16 * 1024
-SUSPECT_S = 0.008
-"""Time of a call above which its growth is measured."""
 
 VALUES: dict[str, Callable[[int], object]] = {
     "numbers": lambda size: [0] * size,
@@ -97,15 +95,14 @@ def slow_values(kind: ValueType) -> Iterator[object]:
         return kind.read_text(str(text), "a")
 
     for text_of in texts():
-        for shape, value in shaped(kind, text_of(SIZE)).items():
-            if thread_time_s(read, value) > SUSPECT_S:
-                made = partial(shape_of, kind, text_of, shape)
-                yield from [text_of(40)] if growth(read, made, SIZE // 2) > GROWTH_MAX else []
-        if thread_time_s(read_text, text_of(SIZE)) > SUSPECT_S:
-            yield from [text_of(40)] if growth(read_text, text_of, SIZE // 2) > GROWTH_MAX else []
+        for shape in shaped(kind, ""):
+            if is_slow(read, partial(shape_of, kind, text_of, shape), SIZE):
+                yield text_of(40)
+        if is_slow(read_text, text_of, SIZE):
+            yield text_of(40)
     for title, value_of in VALUES.items():
-        if thread_time_s(read, value_of(SIZE)) > SUSPECT_S:
-            yield from [title] if growth(read, value_of, SIZE // 2) > GROWTH_MAX else []
+        if is_slow(read, value_of, SIZE):
+            yield title
 
 
 def shape_of(kind: ValueType, text_of: Callable[[int], str], shape: str, size: int) -> object:

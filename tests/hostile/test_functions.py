@@ -6,21 +6,24 @@ They are found by the types of their parameters.
 import contextlib
 import inspect
 import io
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
+from tests.hostile.growth import RUNS, is_slow, thread_time_s
 from tests.hostile.texts import texts
 from tools.product import modules
 
 pytestmark = pytest.mark.slow
 
 SIZE = 16 * 1024
-SUSPECT_S = 0.008
-"""Time of a call above which its growth is measured."""
+SLOW_S = 0.001
+"""Time of a call with a short text: what does so much else gets one text of `FEW`."""
+FEW = 7
 TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
 PATH, FILE = "Path", "file"
 THERE = Path("there")
@@ -41,6 +44,8 @@ OTHERS: dict[str, object] = {
 """Annotation of a parameter -> its value while another one is hostile."""
 ACTING = {
     "forewarn.agent.operator_requests": "removes files",
+    "forewarn.agent.preparations.pacemaker": "starts processes",
+    "forewarn.agent.preparations.slurm": "starts processes",
     "forewarn.agent.startup": "starts processes",
     "forewarn.agent.undo_commands": "changes the user",
     "forewarn_libvirt.connection": "opens connections; the library keeps the last error",
@@ -119,10 +124,24 @@ def test_function_needs_linear_time(
     monkeypatch.chdir(tmp_path)
     kind, call = FOUND[name]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        for text_of in texts():
+        short = b"a" if "bytes" in kind else "a"
+        does_else = min(thread_time_s(call, short) for _ in range(RUNS)) > SLOW_S
+        for text_of in islice(texts(), 0, None, FEW if does_else else 1):
             made = partial(encoded, text_of) if "bytes" in kind else text_of
-            if thread_time_s(call, made(SIZE)) > SUSPECT_S:
-                assert growth(call, made, SIZE // 2) <= GROWTH_MAX, text_of(40)
+            assert not is_slow(call, made, SIZE), text_of(40)
+
+
+@pytest.mark.parametrize(
+    ("read", "slow"),
+    [
+        (re.compile(r" +x").search, True),
+        (lambda text: [text.count(each) for each in text[:4000]], False),
+        (lambda text: [text[at:].strip() for at in range(0, len(text), 2)], True),
+    ],
+)
+def test_quadratic_time_is_seen(read: Callable[[str], object], slow: bool) -> None:
+    """A function that looks again from each place is told from one that is only slow."""
+    assert is_slow(read, lambda size: " " * size, SIZE) == slow
 
 
 def encoded(text_of: Callable[[int], str], size: int) -> bytes:

@@ -10,8 +10,8 @@ from tests.hostile.growth import longest_step_s
 pytestmark = pytest.mark.slow
 
 BODIES = {
-    "long names": json.dumps({"hosts": [f"{n:0>128}" for n in range(200_000)]}),
-    "empty lists": "[" + "[]," * 400_000 + "0]",
+    "long names": json.dumps({"hosts": [f"{n:0>128}" for n in range(50_000)]}),
+    "empty lists": "[" + "[]," * 100_000 + "0]",
 }
 
 
