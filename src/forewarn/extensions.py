@@ -41,10 +41,7 @@ class ExtensionUnusable(CallerError):
     code = "extension-unusable"
     status = 501
     message = "The {kind} {name} of the package {package} cannot be used: {reason}."
-    advice = (
-        "Update or remove the package {package}, or report the error to its authors. "
-        "Then run `forewarn reload`, or restart the service."
-    )
+    advice = "Update or remove the package {package}, or report the error to its authors. {then}"
 
 
 class ExtensionMissing(CallerError):
@@ -56,7 +53,16 @@ class ExtensionMissing(CallerError):
         "The {kind} {name} needs the package {package}: "
         "pip install ./forewarn/packages/{package}, beside a clone."
     )
-    advice = "Install the package. Then run `forewarn reload`, or restart the service."
+    advice = "Install the package. {then}"
+
+
+#: Kind of an extension -> what makes use of a package that was installed; others: the service.
+_THEN = {
+    "command": "Then run the command again.",
+    "action": "Then run the command again.",
+    "preparation": "Then restart the agent.",
+}
+_THEN_SERVICE = "Then run `forewarn reload`, or restart the service."
 
 
 class ThreadCall:
@@ -146,7 +152,11 @@ class Extension:
     def unusable(self, reason: str) -> ExtensionUnusable:
         """Return the error for a reason, a clause without a full stop."""
         return ExtensionUnusable(
-            kind=self.kind, name=self.name, package=self.package or "forewarn", reason=reason
+            kind=self.kind,
+            name=self.name,
+            package=self.package or "forewarn",
+            reason=reason,
+            then=_THEN.get(self.kind, _THEN_SERVICE),
         )
 
 
@@ -183,7 +193,7 @@ class ExtensionGroup:
             return Extension(self.kind, name, lambda: loaded(target))
         extension = self.installed().get(name)
         if extension is None and name in self.packages:
-            raise ExtensionMissing(kind=self.kind, name=name, package=self.packages[name])
+            raise self._missing(name)
         return extension
 
     def _check_installed(self, name: str, target: str) -> None:
@@ -191,7 +201,11 @@ class ExtensionGroup:
         from importlib.util import find_spec  # noqa: PLC0415 - the agent needs none of it
 
         if find_spec(target.partition(".")[0]) is None:
-            raise ExtensionMissing(kind=self.kind, name=name, package=self.packages[name])
+            raise self._missing(name)
+
+    def _missing(self, name: str) -> ExtensionMissing:
+        then = _THEN.get(self.kind, _THEN_SERVICE)
+        return ExtensionMissing(kind=self.kind, name=name, package=self.packages[name], then=then)
 
     def names(self) -> list[str]:
         """Return the names of all extensions, in alphabetical order, installed or not."""

@@ -465,3 +465,23 @@ def test_event_that_has_ended_has_an_outcome(run: Run, live: Live) -> None:
     assert len(rows) == 1
     wrong = run("event", "report", "--month", "January")
     assert wrong.status == 2 or "2026-10" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("host", "list", "--owner", "shp"),
+        ("group", "list", "--owner", "shp"),
+        ("vm", "list", "--owner", "shp"),
+    ],
+)
+def test_empty_list_suggests_the_name_that_was_meant(run: Run, words: tuple[str, ...]) -> None:
+    """A mistyped owner is not taken for an owner without hosts."""
+    assert "There is no owner shp; did you mean shop?" in run(*words).err
+
+
+def test_column_without_a_value_is_left_out(run: Run) -> None:
+    """Only the wide form has every column."""
+    run("maintenance", "create", "h1")
+    assert "FAILED" not in run("maintenance", "list").out
+    assert "FAILED" in run("maintenance", "list", "-o", "wide").out

@@ -72,7 +72,7 @@ def test_topology_shows_what_would_change_before_it_asks(
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     declined = run("topology", "apply", str(file))
     assert (declined.status, "n1" in live.get("/v1/topology")["hosts"]) == (REFUSED, False)
-    assert "+ host n1\n\nZONE  RACKS  HOSTS  VMS\nb            +1\n" in declined.out
+    assert "+ host n1\n\nZONE  HOSTS\nb     +1\n" in declined.out
     assert "Apply 1 added (1 host), 0 changed, 0 removed?" in declined.err
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert run("topology", "apply", str(file)).out == declined.out

@@ -281,10 +281,10 @@ def test_test_group_is_named_held_and_taken_back(live: Live, run: Run) -> None:
     assert run("maintenance", "declare", name).status == OK
     owner = ("--owner", "shop")
     named = run("declaration", "test-first", name, "--group", "trial", *owner)
-    assert named.out == "group trial of shop on h2, observed for 86400 s\n"
+    assert named.out == "group trial of shop on h2, observed for 1d\n"
     reason = ("--reason", "errors on h2")
     held = run("declaration", "hold", name, *owner, *reason)
-    assert "the others are held: errors on h2" in held.out
+    assert "its other hosts are held: errors on h2" in held.out
     shown = run("declaration", "show", name).out
     assert "test first" in shown
     assert "held" in shown
@@ -293,4 +293,12 @@ def test_test_group_is_named_held_and_taken_back(live: Live, run: Run) -> None:
     assert "[order-refused]" in run("declaration", "hold", name, *owner, *reason).err
     assert run("declaration", "test-first", name, *owner).status == USAGE
     unnamed = run("declaration", "test-first", name, "--group", "trial")
-    assert "must be an owner of VMs on the declared hosts" in unnamed.err
+    assert "--owner must be one of the owners of VMs on the declared hosts: shop." in unnamed.err
+
+
+def test_member_of_a_request_is_named_as_its_option(run: Run, number: str) -> None:
+    """Whoever types a command reads which option to correct, with the possible values."""
+    other = run("declaration", "hold", number, "--reason", "errors", "--owner", "shp")
+    assert "--owner must be one of the owners of VMs on the declared hosts: " in other.err
+    named = run("host", "reboot", "a b")
+    assert "HOST must be 1 to 128 letters" in named.err

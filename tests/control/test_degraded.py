@@ -207,7 +207,7 @@ def test_azure_whose_package_is_missing_is_not_served(
         live.fleet(**FLEET)
         [named] = degraded(live)
         assert named == note
-        assert "is not served until a restart: " in named
+        assert "is not served. " in named
         assert "needs the package forewarn-azure: pip install" in named
         assert live.daemon.bound is not None
         assert live.daemon.bound.azure == ""

@@ -176,10 +176,10 @@ def test_hosts_follow_no_test_that_cannot_be_planned() -> None:
 @pytest.mark.parametrize(
     ("group", "observation_s", "problem"),
     [
-        ("db", DAY_S, "not a group of the owner"),
-        ("nothing", DAY_S, "not a group of the owner"),
+        ("db", DAY_S, "shop has no group"),
+        ("nothing", DAY_S, "shop has no group"),
         ("spare", DAY_S, "no VM on its hosts"),
-        ("trial", 4 * DAY_S, "observation of 1 to 259200 s"),
+        ("trial", 4 * DAY_S, "observation of at most 3d"),
         ("", 1, "no test group is named"),
     ],
 )

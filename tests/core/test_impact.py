@@ -4,6 +4,7 @@ import pytest
 
 from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, TargetKind
 from forewarn.core.policy import NoticePolicy
+from forewarn.protocol.timestamps import duration_text
 from tests.core.rig import Rig, small
 
 TABLE = {
@@ -118,7 +119,8 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
         NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
     NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
     least_s = NOTICE_S[impact]
-    with pytest.raises(ValueError, match=f"{impact.value} 0 s of notice; the least is {least_s} s"):
+    least = f"{impact.value} 0s of notice; the least is {duration_text(least_s)}"
+    with pytest.raises(ValueError, match=least):
         NoticePolicy(
             notice_s={each: given for each, given in NOTICE_S.items() if each is not impact}
         )

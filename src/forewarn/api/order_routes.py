@@ -13,6 +13,8 @@ from forewarn.validation.fields import ValidationFailed
 
 #: Observation without a stated one, in seconds.
 OBSERVATION_S = 86_400
+#: Most owners that an error names.
+OWNERS_MAX = 10
 _ANSWER = schemas.object_schema(declaration=DECLARATION.schema())
 
 
@@ -85,6 +87,7 @@ async def _owner(call: ApiCall, number: int) -> str:
     if owner is None and len(owners) == 1:
         return owners.pop()
     if owner not in owners:
-        problem = "must be an owner of VMs on the declared hosts"
-        raise ValidationFailed(where="the body.owner", problem=problem)
+        known = ", ".join(sorted(owners - {""})[:OWNERS_MAX])
+        problem = f"must be one of the owners of VMs on the declared hosts: {known}"
+        raise ValidationFailed(where="owner", problem=problem)
     return str(owner)

@@ -25,7 +25,7 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
-from forewarn.cli.completed_names import with_suggestion, words_for
+from forewarn.cli.completed_names import in_options, with_suggestion, words_for
 from forewarn.cli.familiar_words import familiar_actions, familiar_option
 from forewarn.cli.installed_commands import installed_app
 from forewarn.cli.nouns import NOUNS
@@ -123,10 +123,16 @@ def run(words: Sequence[str]) -> int:
     try:
         status = act()
     except CallerError as refusal:
-        if common is not None and refusal.code == "unknown":
-            raise with_suggestion(refusal, common) from refusal
-        raise
+        if common is None:
+            raise
+        raise with_suggestion(in_options(refusal, _option_names(app, words)), common) from refusal
     return status if isinstance(status, int) else OK
+
+
+def _option_names(app: App, words: Sequence[str]) -> list[str]:
+    """Return the names of all options and arguments of a command."""
+    _, apps, _ = app.parse_commands(list(words))
+    return [name for each in apps[-1].assemble_argument_collection() for name in each.names]
 
 
 def nouns_with(action: str) -> list[str]:

@@ -25,7 +25,7 @@ from forewarn.cli.output import (
 from forewarn.cli.parameters import COMMON, LISTED, FileOrDash, ListOptions, ServerOptions
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
-from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.validation.durations import read_duration_s, read_time_ms
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -155,14 +155,7 @@ def _time(text: str, now_ms: int) -> str:
 
 def in_words(ms: int) -> str:
     """Return a duration with its milliseconds: `2d 3h 4m 5.250s`."""
-    seconds, milli = divmod(ms, 1000)
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    day, hour = divmod(hours, 24)
-    parts = [f"{count}{unit}" for count, unit in ((day, "d"), (hour, "h"), (minute, "m")) if count]
-    if second or milli or not parts:
-        parts.append(f"{second}.{milli:03}s" if milli else f"{second}s")
-    return " ".join(parts)
+    return duration_text(*divmod(ms, 1000))
 
 
 def _percent(record: Answer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,23 @@ _LISTS = {
     "confirmation": ("confirmations", "id"),
     "outbox": ("destinations", "name"),
 }
-#: A server's sentence about an unknown name.
-_UNKNOWN = re.compile(r"There is no (host|group|vm) (\S+)\.")
+#: Kinds of names in sentences.
+_LISTS |= {"owner": ("groups", "owner"), "zone": ("hosts", "zone")}
+#: Parts of sentences about an unknown name.
+_UNKNOWN = re.compile(
+    r"(?:There is no|has VMs of|has no|be changed:) (host|group|vm|owner) ([^\s.:]+)"
+)
+#: The beginning of a sentence about an invalid member of a request, and one that is missing.
+_MEMBER = re.compile(r"(?:the body\.)?([a-z][a-z_]*)(?:\[\d+\])?(?= must )")
+_LACKS = re.compile(r"the body lacks the member '([a-z_]+)'\.")
+#: Member of a request -> names of its argument, where they differ.
+_ARGUMENTS = {
+    "hosts": ("HOST",),
+    "targets": ("HOST", "VM", "NAME"),
+    "host": ("HOST",),
+    "vm": ("VM",),
+    "name": ("NAME",),
+}
 _PATHS = {"destinations": "outbox"}
 
 
@@ -62,14 +78,56 @@ def words_for(noun: str, action: str, context: CompletionContext) -> list[str]:
 
 def with_suggestion(refusal: CallerError, common: ServerOptions) -> CallerError:
     """Return the refusal of an unknown name, with the name that was probably meant."""
-    from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only after a mistake
-
-    match = _UNKNOWN.match(str(refusal))
-    near = nearest(match[2], _names(*_LISTS[match[1]], common)) if match else ""
+    match = _UNKNOWN.search(str(refusal))
+    near = near_name(match[1], match[2], common) if match else ""
     if not near:
         return refusal
-    advice = f"Did you mean {near}? {refusal.advice_text()}"
-    return ApiRefused(status=refusal.status, code=refusal.code, message=str(refusal), advice=advice)
+    return reworded(refusal, advice=f"Did you mean {near}? {refusal.advice_text()}")
+
+
+def reworded(refusal: CallerError, *, message: str = "", advice: str = "") -> CallerError:
+    """Return a refusal with another sentence or advice; empty: its own."""
+    from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only after a mistake
+
+    changed = ApiRefused(
+        status=refusal.status,
+        code=refusal.code,
+        message=message or str(refusal),
+        advice=advice or refusal.advice_text(),
+    )
+    changed.__cause__ = refusal
+    return changed
+
+
+def in_options(refusal: CallerError, names: Sequence[str]) -> CallerError:
+    """Return the refusal of an invalid value, with the option instead of the member of the request.
+
+    `names` are the names of the options and arguments of the command.
+    """
+    if refusal.code != "validation-failed":
+        return refusal
+    text = str(refusal)
+    if match := _LACKS.fullmatch(text):
+        option = _option(match[1], names)
+        return reworded(refusal, message=f"{option} is missing.") if option else refusal
+    match = _MEMBER.match(text)
+    option = _option(match[1], names) if match else ""
+    if not (match and option):
+        return refusal
+    return reworded(refusal, message=f"{option}{text[match.end() :]}")
+
+
+def _option(member: str, names: Sequence[str]) -> str:
+    """Return the option or argument for a member of a request; empty: none."""
+    word = member.replace("_", "-")
+    forms = (f"--{word}", f"--{word.removesuffix('s')}", *_ARGUMENTS.get(member, ()))
+    return next((each for each in (*forms, member.upper()) if each in names), "")
+
+
+def near_name(kind: str, name: str, common: ServerOptions) -> str:
+    """Return the host, group, VM, owner or zone that a name probably means; empty: none, or it."""
+    known = _names(*_LISTS[kind], common)
+    return "" if name in known else nearest(name, known)
 
 
 def _files(beginning: str) -> list[str]:

@@ -35,7 +35,7 @@ from forewarn.cli.parameters import (
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
-from forewarn.protocol.timestamps import parse
+from forewarn.protocol.timestamps import duration_text, parse
 from forewarn.validation.toml_reader import read_toml
 
 declaration = noun_app("declaration")
@@ -77,7 +77,7 @@ def _show(id_: DeclarationId, /, *, common: ServerOptions = COMMON) -> int:
             ("hand back until", when(each["hand_back_deadline"], now_ms)),
             ("earliest start", when(each["earliest_start"], now_ms)),
             ("interruption", _interruption(each)),
-            ("window of a host", f"{each['window_s']} s"),
+            ("window of a host", duration_text(each["window_s"])),
             *(("test first", order_text(one)) for one in each.get("first_groups", [])),
             ("version", each["version"]),
         ]
@@ -105,7 +105,7 @@ def _openings(
     vm: Annotated[str | None, Parameter(metavar="NAME", help="one of your VMs")] = None,
     common: ListOptions = LISTED,
 ) -> int:
-    """List the times at which the work on one host can start, with the room left."""
+    """List the times at which the work on one host can start, and how many hosts still can."""
     require_one(**{"--host": host, "--vm": vm})
     client = client_of(common)
     answer = client.get(f"/v1/declarations/{part(id_)}/openings", host=host, vm=vm)
@@ -114,7 +114,7 @@ def _openings(
         "number",
         ("start", lambda each: local_time(each["start"])),
         ("latest start", lambda each: local_time(each["latest"])),
-        ("room", lambda each: "" if each["room"] is None else each["room"]),
+        ("hosts left", lambda each: "any" if each["room"] is None else each["room"]),
     )
     empty = answer.get("text") or "No opening before the hand-back deadline."
     return show_list(common, {"openings": numbered}, columns, name="openings", empty=empty)
@@ -300,12 +300,11 @@ def _defer(
 def order_text(order: Answer) -> str:
     """Return the test group of an owner, with what becomes of it."""
     text = f"group {order['group']}" + (f" of {order['owner']}" if order["owner"] else "")
-    text = (
-        f"{text} on {listed(order['first']) or 'no host'}, observed for {order['observation_s']} s"
-    )
-    if order["held"]:
-        text = f"{text}; the others are held: {order['held']}"
-    return f"{text}; does not count: {order['problem']}" if order["problem"] else text
+    hosts = listed(order["first"]) or "no host"
+    text = f"{text} on {hosts}, observed for {duration_text(order['observation_s'])}"
+    if order["problem"]:
+        text = f"{text}; this order does not count: {order['problem']}"
+    return f"{text}; its other hosts are held: {order['held']}" if order["held"] else text
 
 
 OfOwner: TypeAlias = Annotated[
@@ -334,8 +333,7 @@ def _test_first(
     common: ServerOptions = COMMON,
 ) -> int:
     """Put the hosts of a test group before your other hosts."""
-    if none == (group is not None):
-        raise OptionsContradict(problem="give exactly one of --group and --none")
+    require_one(**{"--group": group, "--none": none})
     note_seconds("observation", observation)
     return _order(id_, "first-group", common, group=group, observation=observation, owner=owner)
 
@@ -534,12 +532,11 @@ def _chosen_text(result: Answer) -> str:
 
 
 def local_time(text: str) -> str:
-    """Return a time in the local zone, with its offset, and in UTC. Source: T-16."""
-    at = datetime.fromtimestamp(parse(text) / 1000, UTC)
-    if not at.astimezone().utcoffset():
+    """Return a time in UTC, and in the local zone with its offset. Source: T-16."""
+    local = datetime.fromtimestamp(parse(text) / 1000, UTC).astimezone()
+    if not local.utcoffset():
         return to_the_second(text)
-    local = at.astimezone().isoformat(timespec="seconds")
-    return f"{local} ({to_the_second(text)})"
+    return f"{to_the_second(text)} ({local.isoformat(timespec='seconds')})"
 
 
 class OptionsContradict(CallerError):
@@ -588,4 +585,4 @@ def _count(each: Answer, state: str) -> int:
 
 def _interruption(each: Answer) -> str:
     seconds = each["interruption_s"]
-    return "as long as the work lasts" if seconds < 0 else f"{seconds} s"
+    return "as long as the work lasts" if seconds < 0 else duration_text(seconds)

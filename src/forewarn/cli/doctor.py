@@ -22,6 +22,7 @@ from forewarn.cli.parameters import (
 )
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
 from forewarn.exit_codes import OK, REFUSED
+from forewarn.protocol.timestamps import duration_text
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -415,7 +416,7 @@ def _processes(engine: Engine) -> Iterator[Examined]:
         )
     for each in followers:
         name, lag = each.url or "without a URL", f"{each.behind} {noun(each.behind, 'commit')}"
-        age = "" if each.runs else f"; not seen for {each.age_s:.0f} s"
+        age = "" if each.runs else f"; not seen for {duration_text(int(each.age_s))}"
         sound = each.runs and each.behind <= BEHIND_MAX
         text = f"{name} has version {each.version} and is {lag} behind{age}"
         if sound:
@@ -488,5 +489,5 @@ def _nodes(health: dict[str, Any]) -> Iterator[ForewarnError]:
 def _outbox(destinations: list[dict[str, Any]]) -> Iterator[ForewarnError]:
     for each in destinations:
         if each["error"] or each["behind_s"] > OUTBOX_BEHIND_S_MAX:
-            reason = each["error"] or f"for {each['behind_s']} s"
+            reason = each["error"] or f"for {duration_text(each['behind_s'])}"
             yield DestinationBehind(name=each["name"], count=each["behind"], reason=reason)

@@ -57,6 +57,14 @@ class DriverNotSet(CallerError):
     advice = "Use a driver of the settings ({known}), or name another settings file with --config."
 
 
+class DriverUnnamed(CallerError):
+    """The driver to check, or the host of the check, is missing."""
+
+    code = "driver-unnamed"
+    message = "A check needs a driver and a host: `forewarn driver check NAME --host HOST`."
+    advice = "The settings have {known}; name another settings file with --config."
+
+
 @driver.default
 @driver.command(name="list")
 def _list(
@@ -75,10 +83,10 @@ def _list(
 
 @driver.command(name="check")
 def _check(
-    name: Annotated[str, Parameter(name="NAME", help="as in [drivers.NAME]")],
+    name: Annotated[str, Parameter(name="NAME", help="as in [drivers.NAME]")] = "",
     /,
     *,
-    host: Annotated[str, Parameter(metavar="NAME", help="host to work on")],
+    host: Annotated[str, Parameter(metavar="NAME", help="host to work on")] = "",
     vm: Annotated[str, Parameter(metavar="NAME", help="work on this VM instead of the host")] = "",
     effects: Annotated[
         str | None,
@@ -99,6 +107,8 @@ def _check(
     printed: OutputOptions = PRINTED,
 ) -> int:
     """Check a driver's guarantees; this executes real work on the host."""
+    if not (name and host):
+        raise DriverUnnamed(known=", ".join(_driver_tables(config)[0]))
     check = DriverCheck(
         name, host, vm, effects=effects, task_timeout_s=task_timeout_s, as_is=as_is, config=config
     )

@@ -38,7 +38,7 @@ from forewarn.cli.reports import all_outcomes, print_outcome, print_outcomes, su
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol.documents import Document, format_not_before, read_document
-from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _print_document(document: Document, now_ms: int) -> int:
         ("type", attrgetter("event_type")),
         ("status", attrgetter("status")),
         ("not before", starts),
-        ("duration", lambda e: f"{e.duration_s} s" if e.duration_s >= 0 else "unknown"),
+        ("duration", lambda e: duration_text(e.duration_s) if e.duration_s >= 0 else "unknown"),
         ("source", attrgetter("source")),
         ("resources", attrgetter("resources")),
         ("text", attrgetter("description")),

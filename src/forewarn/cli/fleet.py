@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
+from forewarn.cli.completed_names import near_name
 from forewarn.cli.group_vms import vms_of_groups
 from forewarn.cli.listing import ZERO_UNKNOWN, Chosen, in_order, natural, newest, records
 from forewarn.cli.output import (
@@ -38,6 +39,7 @@ from forewarn.cli.parameters import (
 )
 from forewarn.cli.work_requests import host, vm
 from forewarn.exit_codes import OK
+from forewarn.values import value
 
 _MEMORY = ("memory mib", lambda each: each["memory_mib"] or None)  # 0: unknown
 _COLUMNS: dict[str, Sequence[Column]] = {
@@ -254,7 +256,7 @@ def _list_hosts(
     wanted: dict[str, Collection[str | None]] = {"health": state}
     if owner or group or silent:
         wanted["vms"] = vms_of_groups(client_of(common), owner=owner, group=group, silent=silent)
-    return _list("host", query, limit=limit, common=common, wanted=wanted)
+    return _list("host", _Filter(query, wanted, owner), limit=limit, common=common)
 
 
 @group.default
@@ -275,7 +277,7 @@ def _list_groups(
     """List groups."""
     query = {"enabled": "false" if silent else None}
     wanted = {"owner": {owner}} if owner else {}
-    return _list("group", query, limit=limit, common=common, wanted=wanted)
+    return _list("group", _Filter(query, wanted, owner), limit=limit, common=common)
 
 
 @vm.default
@@ -301,7 +303,7 @@ def _list_vms(
     if owner:
         wanted["name"] = vms_of_groups(client_of(common), owner=owner)
     query = {"host": host, "group": group}
-    return _list("vm", query, limit=limit, common=common, wanted=wanted)
+    return _list("vm", _Filter(query, wanted, owner), limit=limit, common=common)
 
 
 @host.command(name="show")
@@ -365,30 +367,40 @@ def _add(
     return OK
 
 
-def _list(
-    kind: str,
-    query: Mapping[str, Any],
-    *,
-    limit: int | None,
-    common: ServerOptions,
-    wanted: Mapping[str, Collection[str | None]] | None = None,
-) -> int:
+@value
+class _Filter:
+    """The records of a list that are shown."""
+
+    #: The filters of the server.
+    query: Mapping[str, Any]
+    #: Member -> the values that a record may have.
+    wanted: Mapping[str, Collection[str | None]]
+    #: The owner of `--owner`.
+    owner: str | None
+
+
+def _list(kind: str, chosen: _Filter, *, limit: int | None, common: ServerOptions) -> int:
+    query, wanted = chosen.query, chosen.wanted
     client = client_of(common)
     plural = f"{kind}s"
     by_name = sorted(
         (
             each
             for each in records(client, f"/v1/{plural}", plural, **query)
-            if _matches(each, wanted or {})
+            if _matches(each, wanted)
         ),
         key=lambda each: natural(each["name"]),
     )
     shown = in_order(common, by_name)[:limit]
     if common.structured:
         return print_structured(common, {plural: shown})
-    filtered = any(query.values()) or any(map(_narrows, (wanted or {}).items()))
+    filtered = any(query.values()) or any(map(_narrows, wanted.items()))
     remedy = "" if filtered else f" Add one with `forewarn {kind} add`."
     empty = f"No {'matching ' if filtered else ''}{written_kind(kind)}s.{remedy}"
+    if not shown:
+        for of, name in (("owner", chosen.owner), ("zone", query.get("zone"))):
+            if name and (near := near_name(of, name, common)):
+                empty += f" There is no {of} {name}; did you mean {near}?"
     facts = [{name: _fact(value) for name, value in each.items()} for each in shown]
     if kind == "host" and facts:
         work = _work_of_hosts(client)

@@ -479,7 +479,7 @@ def _list(
     empty = "No open maintenances. Use --all to include finished ones."
     if all_:
         empty = "No maintenances."
-    print_maintenances(maintenances, client.now_ms, empty=empty)
+    print_maintenances(maintenances, client.now_ms, empty=empty, wide=common.form == "wide")
     return OK
 
 

@@ -27,8 +27,8 @@ from forewarn.cli.output import (
 from forewarn.cli.plan_preview import calendar_lines, chart_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
+from forewarn.protocol.timestamps import duration_text
 from forewarn.untrusted_text import escaped_text, unescaped_output
-from forewarn.validation.durations import iso_duration
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
 HOSTS_NAMED_MAX = 6
@@ -47,7 +47,11 @@ def _hosts(maintenance: Answer) -> str:
 
 
 def print_maintenances(
-    maintenances: Iterable[Answer], now_ms: int, *, empty: str = "No maintenances."
+    maintenances: Iterable[Answer],
+    now_ms: int,
+    *,
+    empty: str = "No maintenances.",
+    wide: bool = False,
 ) -> None:
     """Print maintenances as a table, or the sentence `empty` for an empty list."""
     columns = (
@@ -60,7 +64,7 @@ def print_maintenances(
         ("expected end", lambda each: when(each["expected_end"], now_ms)),
         ("reason", lambda each: each["halt_reason"] or each["reason"]),
     )
-    print_list(maintenances, columns, empty=empty)
+    print_list(maintenances, columns, empty=empty, wide=wide)
 
 
 def print_full(answer: Answer, now_ms: int) -> None:
@@ -110,15 +114,15 @@ def print_full(answer: Answer, now_ms: int) -> None:
 def _moves(maintenance: Answer) -> str:
     if not maintenance["move_s"]:
         return ""
-    text = f"VMs move away first, within {iso_duration(maintenance['move_s'])}"
+    text = f"VMs move away first, within {duration_text(maintenance['move_s'])}"
     if not maintenance["return_s"]:
         return f"{text}, and stay away"
-    within = iso_duration(maintenance["return_s"])
+    within = duration_text(maintenance["return_s"])
     return f"{text}, and return within {within} after the work, notice included"
 
 
 def _duration_text(duration: Answer, maintenance: Answer) -> str:
-    return f"{duration['text']}; {iso_duration(maintenance['duration_s'])} was asked"
+    return f"{duration['text']}; {duration_text(maintenance['duration_s'])} was asked"
 
 
 def failed_hosts(maintenance: Answer) -> str:

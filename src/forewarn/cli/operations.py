@@ -96,7 +96,7 @@ def _list(
     operations = in_order(common, operations)
     if common.structured:
         return print_structured(common, {"operations": operations})
-    print_operations(operations, client.now_ms)
+    print_operations(operations, client.now_ms, wide=common.form == "wide")
     return OK
 
 

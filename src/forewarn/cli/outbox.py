@@ -20,6 +20,7 @@ from forewarn.cli.parameters import (
     ServerOptions,
 )
 from forewarn.exit_codes import OK
+from forewarn.protocol.timestamps import duration_text
 
 outbox = noun_app("outbox")
 
@@ -27,7 +28,7 @@ outbox = noun_app("outbox")
 #: Columns of the list of destinations.
 COLUMNS: tuple[Column, ...] = (
     *(("destination", "name"), "kind", "state", ("delivered to", "sequence"), "behind"),
-    ("for", lambda each: f"{each['behind_s']} s" if each["behind"] else ""),
+    ("for", lambda each: duration_text(each["behind_s"]) if each["behind"] else ""),
     ("skipped", lambda each: each.get("skipped") or ""),  # 0.1.0 does not send it
     "error",
 )

@@ -144,7 +144,7 @@ def print_table(
 ) -> int:
     """Print a table and return `OK`; shorten cells to the width of a terminal, not in a pipe.
 
-    Where the columns do not fit, the least important ones are left out.
+    Columns without any value are left out, and the least important ones where they do not fit.
 
     Args:
         headings: the headings of the columns.
@@ -157,6 +157,11 @@ def print_table(
         note(empty or "none")
         return OK
     texts = [[_plain(cell) for cell in row] for row in cells]
+    if not wide:
+        kept = [at for at in range(len(headings)) if at == 0 or any(row[at] for row in texts)]
+        headings = [headings[at] for at in kept]
+        cells = [tuple(row[at] for at in kept) for row in cells]
+        texts = [[row[at] for at in kept] for row in texts]
     widths = _widths(headings, texts)
     hidden = 0
     if sys.stdout.isatty() and not wide:

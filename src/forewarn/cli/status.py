@@ -30,6 +30,7 @@ from forewarn.cli.parameters import (
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
+from forewarn.protocol.timestamps import duration_text
 
 status = noun_app("status")
 show = noun_app("show")
@@ -110,7 +111,9 @@ def _status(
         ("clears", lambda each: when(each["clears"], client.now_ms)),
         ("first of them", "text"),
     )
-    return print_list(answer["groups"], columns, empty="No work waits." if confirmations else empty)
+    if confirmations:
+        empty = "No work waits."
+    return print_list(answer["groups"], columns, empty=empty, wide=common.form == "wide")
 
 
 def _parts_in_trouble(client: ApiClient) -> Iterator[str]:
@@ -121,7 +124,7 @@ def _parts_in_trouble(client: ApiClient) -> Iterator[str]:
         return
     for each in parts["processes"]:
         if not each["runs"]:
-            yield f"Control plane {each['url']} was last seen {each['age_s']} s ago."
+            yield f"Control plane {each['url']} was last seen {duration_text(each['age_s'])} ago."
     late = [each["name"] for each in parts["nodes"] if not each["connected"] or each["behind"]]
     if late:
         known = f"of {parts['node_count']} {noun(parts['node_count'], 'metadata node')}"

@@ -229,21 +229,21 @@ def _reimage(*names: Names, work: WorkOptions = WORK, common: ServerOptions = CO
     return _request({"cause": "reimage", "targets": names}, work, common)
 
 
-def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
-    """Print operations as a table, with the progress from drivers that report progress."""
-    shown = list(operations)
+def print_operations(operations: Iterable[Answer], now_ms: int, *, wide: bool = False) -> None:
+    """Print operations as a table."""
     columns = (
         *(("operation", "id"), "cause", "impact"),
         ("target", lambda each: f"{each['target_kind']} {each['target']}"),
         ("state", lambda each: each["state"] if each["alert"] == "none" else each["alert"]),
-        *((("progress", progress_text),) if any(map(progress_text, shown)) else ()),
+        ("progress", progress_text),
         (
             "not before",
             lambda e: when(e["not_before"], now_ms) if e["state"] == "announced" else "",
         ),
         "vms",
     )
-    print_list(shown, columns, empty="No operations. Use --all to include finished ones.")
+    empty = "No operations. Use --all to include finished ones."
+    print_list(operations, columns, empty=empty, wide=wide)
 
 
 def progress_text(operation: Answer) -> str:

@@ -60,7 +60,7 @@ from forewarn.core.waves import (
 from forewarn.core.why import why_impossible
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.policy import MaintenancePolicy
-from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
@@ -101,10 +101,11 @@ def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
         return f"{asked.cause.value} is not routine work on hosts"
     if asked.impact not in {None, traits.impact, *traits.also}:
         return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
+    most = duration_text(DURATION_S_MAX)
     if not 1 <= asked.duration_s <= DURATION_S_MAX:
-        return f"each host takes {asked.duration_s} s; give 1 to {DURATION_S_MAX}"
+        return f"each host takes {duration_text(asked.duration_s)}; give 1s to {most}"
     if not 0 <= asked.move_s <= DURATION_S_MAX:
-        return f"moving VMs away takes {asked.move_s} s; give 0 to {DURATION_S_MAX}"
+        return f"moving VMs away takes {duration_text(asked.move_s)}; give 0s to {most}"
     if asked.return_vms and (not asked.move_s or asked.cause is Cause.LIVE_MIGRATION):
         return "VMs return only if they leave first (--move-vms), and not after live migrations"
     return "" if asked.max_failures >= 0 else "its limit of failures is negative"
@@ -170,15 +171,16 @@ def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
     deadline_ms = draft.now_ms + hand_back_s * SECOND_MS
     problem = ""
     if hand_back_s < least_s:
-        problem = f"the policy requires {least_s} s for {severity.value} work"
+        problem = f"the policy requires {duration_text(least_s)} for {severity.value} work"
         if emergency:
-            problem = f"the notice of its impact is {least_s} s"
+            problem = f"the notice of its impact is {duration_text(least_s)}"
     elif hand_back_s > policy.hand_back_max_s:
-        problem = f"the policy allows {policy.hand_back_max_s} s at most"
+        problem = f"the policy allows {duration_text(policy.hand_back_max_s)} at most"
     elif started.deadline_ms and deadline_ms + started.host_s * SECOND_MS > started.deadline_ms:
         problem = "the work would end after the deadline of the maintenance"
     if problem:
-        raise DeclarationRefused(maintenance=started.id, seconds=hand_back_s, problem=problem)
+        window = duration_text(hand_back_s)
+        raise DeclarationRefused(maintenance=started.id, window=window, problem=problem)
     declaration = Declaration(draft.now_ms, deadline_ms, severity, waived=word.waived)
     declared = replace(started, declaration=declaration)
     text = f"{declared.id} is declared as {severity.value}: its hand-back deadline is"

@@ -33,7 +33,7 @@ from forewarn.core.refusals import (
 from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, least_not_before_ms
-from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.values import replace
 
 #: Latest NotBefore, in seconds from now: a year.
@@ -78,7 +78,10 @@ def _check_form(draft: Draft, ask: RequestMaintenance) -> None:
     elif ask.impact not in {None, traits.impact, *traits.also}:
         problem = f"its impact cannot be {ask.impact.value if ask.impact else ''}"
     elif ask.duration_s is not None and not DURATION_UNKNOWN_S <= ask.duration_s <= DURATION_S_MAX:
-        problem = f"its duration is {ask.duration_s} s; give -1 to {DURATION_S_MAX}"
+        most = duration_text(DURATION_S_MAX)
+        problem = (
+            f"its duration is {ask.duration_s} seconds; give at most {most}, or -1 for unknown"
+        )
     elif ask.description is not None and (
         len(ask.description) > TEXT_LENGTH_MAX or not ask.description.isprintable()
     ):
@@ -183,7 +186,7 @@ def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool
             cause=cause,
             target=target,
             asked=iso8601(operation.requested_start_ms),
-            notice_s=operation.notice_s,
+            notice=duration_text(operation.notice_s),
             earliest=iso8601(earliest),
         )
 

@@ -11,6 +11,7 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
 from forewarn.core.refusals import OrderRefused
 from forewarn.core.transitions import with_reason
+from forewarn.protocol.timestamps import duration_text
 from forewarn.values import replace
 
 
@@ -35,7 +36,7 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
     held = before.held if before else ""
     asked = FirstGroup(word.owner, word.group, word.observation_s, held)
     text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
-    text = f"{text}, and observes it for {word.observation_s} s"
+    text = f"{text}, and observes it for {duration_text(word.observation_s)}"
     return _record(draft, maintenance, word.owner, asked, text=text)
 
 
@@ -97,7 +98,7 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
     topology, longest_s = draft.topology, draft.maintenance_policy.observation_max_s
     group = topology.groups.get(word.group)
     if group is None or group.owner != word.owner:
-        return f"group {word.group} is not a group of the owner"
+        return f"{word.owner or 'nobody'} has no group {word.group}"
     if not any(
         topology.vms[name].host in maintenance.hosts for name in topology.vms_in(group.name)
     ):
@@ -105,7 +106,7 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
     if not longest_s:
         return "the policy allows no test groups"
     if not 1 <= word.observation_s <= longest_s:
-        return f"the policy allows an observation of 1 to {longest_s} s"
+        return f"the policy allows an observation of at most {duration_text(longest_s)}"
     assert maintenance.declaration is not None
     # The test begins at the hand-back deadline at the latest, and the others come after it.
     twice_s = 2 * max(host_s(draft.state, maintenance, host) for host in maintenance.hosts)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
 from forewarn.planning.policy import MaintenancePolicy
+from forewarn.protocol.timestamps import duration_text
 from forewarn.values import value
 
 #: The name under which the fleet's one policy is stored.
@@ -65,9 +66,8 @@ class NoticePolicy:
         for impact, least_s in NOTICE_S.items():
             given_s = self.notice_s.get(impact, 0)
             if given_s < least_s:
-                raise ValueError(
-                    f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
-                )
+                given, required = duration_text(given_s), duration_text(least_s)
+                raise ValueError(f"gives {impact.value} {given} of notice; the least is {required}")
         limits = ("max_operations", "disable_after_s", "overdue_after_s")
         for name, least in (("max_user_operations", 0), *((name, 1) for name in limits)):
             if getattr(self, name) < least:

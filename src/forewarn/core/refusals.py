@@ -75,7 +75,7 @@ class NoticeTooShort(CallerError):
 
     code = "notice-too-short"
     status = 422
-    message = "{cause} of {target} cannot start at {asked}: {notice_s} s of notice are required."
+    message = "{cause} of {target} cannot start at {asked}: {notice} of notice are required."
     advice = "Ask for {earliest} or later, or leave NotBefore out."
 
 
@@ -244,7 +244,7 @@ class DeclarationRefused(CallerError):
 
     code = "declaration-refused"
     status = 409
-    message = "{maintenance} cannot be declared with a hand-back window of {seconds} s: {problem}."
+    message = "{maintenance} cannot be declared with a hand-back window of {window}: {problem}."
     advice = "Give another window, or change the policy or the maintenance."
 
 

@@ -34,6 +34,7 @@ from forewarn.core.naming import (
     read_selector,
 )
 from forewarn.core.refusals import FleetContradiction
+from forewarn.protocol.timestamps import duration_text
 from forewarn.protocol.versions import VERSIONS
 from forewarn.rules.local_time import group_word
 from forewarn.values import Word, value
@@ -173,9 +174,9 @@ class Group:
             raise FleetContradiction(problem=problem)
         notice_s = self.terminate_notice_s
         if notice_s and not TERMINATE_NOTICE_S_MIN <= notice_s <= TERMINATE_NOTICE_S_MAX:
-            raise FleetContradiction(
-                problem=f"group {self.name}: terminate notice is {notice_s} s; give PT5M to PT15M"
-            )
+            given = duration_text(notice_s)
+            problem = f"group {self.name}: terminate notice is {given}; give 5m to 15m"
+            raise FleetContradiction(problem=problem)
         if not self.automatic_approval <= {Impact.REBOOT, Impact.REDEPLOY}:
             raise FleetContradiction(
                 problem=f"group {self.name}: only Reboot and Redeploy can be approved automatically"

@@ -43,6 +43,7 @@ from forewarn.core.windows import (
     with_overrun,
     with_window,
 )
+from forewarn.protocol.timestamps import duration_text
 from forewarn.values import replace
 
 
@@ -149,7 +150,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
         None if shown_ms is None else shown_ms + by_ms,
     )
     put_off = with_window(draft, replace(operation, notice=notice))
-    text = f"{operation.id} is put off by {by_s} s: the service's clock is set forward"
+    text = f"{operation.id} is put off by {duration_text(by_s)}: the service's clock is set forward"
     draft.put("operation.put-off", text, put_off)
     draft.announced.append(put_off.number)
     _touch(draft, put_off, draft.events_of(put_off))

@@ -23,7 +23,7 @@ from forewarn.core.ticket import (
     move_ticket,
 )
 from forewarn.core.usage import disturbed_owners
-from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.values import replace
 
 #: Label of a host with the serial number of its hardware. Source: T-10.
@@ -95,7 +95,7 @@ def window_left(draft: Draft, ended: Operation) -> None:
     close_ms = ended.window.planned_close_ms
     assert close_ms is not None, ended
     overrun_s = (draft.now_ms - close_ms) // SECOND_MS
-    _close(draft, ticket, f"the work ended {overrun_s} s after the planned close")
+    _close(draft, ticket, f"the work ended {duration_text(overrun_s)} after the planned close")
 
 
 def open_incident(draft: Draft, operation: Operation, description: str) -> None:

@@ -35,6 +35,18 @@ def iso8601(at_ms: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{_clock_of(second)}{fraction}Z"
 
 
+def duration_text(seconds: int, milli: int = 0) -> str:
+    """Return a duration for people, without units that are zero: `2d`, `1h 30m`, `4.250s`, `0s`."""
+    sign, seconds = "-" if seconds < 0 else "", abs(seconds)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    parts = [f"{count}{unit}" for count, unit in ((day, "d"), (hour, "h"), (minute, "m")) if count]
+    if second or milli or not parts:
+        parts.append(f"{second}.{milli:03}s" if milli else f"{second}s")
+    return sign + " ".join(parts)
+
+
 def parse(text: str) -> int:
     """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601.
 

@@ -295,7 +295,8 @@ class OperatorApi:
 
 def azure_problem(error: CallerError) -> str:
     """Return the sentence about Azure's API whose package cannot be used."""
-    return f"Azure Resource Manager is not served until a restart: {error.clause}."
+    again = "A restart of the service tries again."
+    return f"Azure Resource Manager is not served. {error.clause}. {again}"
 
 
 async def cannot_reload() -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from forewarn.core.naming import NAME_PATTERN, TEXT_LENGTH_MAX
 from forewarn.errors import CallerError
+from forewarn.protocol.timestamps import duration_text
 from forewarn.validation.durations import (
     DURATION_PATTERN,
     TIME_PATTERN,
@@ -296,7 +297,9 @@ class Duration:
                 raise wrong(where, value, "a duration such as 90, `15m` or `PT15M`") from None
         number = Integer(-WHOLE_MAX).read(value, where)
         if not self.least_s <= number <= self.most_s:
-            wanted = f"a duration from {_span(self.least_s)} to {_span(self.most_s)}"
+            wanted = (
+                f"a duration from {duration_text(self.least_s)} to {duration_text(self.most_s)}"
+            )
             raise wrong(where, given, wanted)
         return number
 
@@ -423,11 +426,3 @@ class Subnet:
     def schema(self) -> Schema:
         """Return the JSON schema."""
         return {"type": "string", "pattern": r"^[0-9.]+/[0-9.]+$"}
-
-
-def _span(seconds: int) -> str:
-    """Format a duration for people, such as `31d`, `2m` or `0s`."""
-    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds and seconds % size_s == 0:
-            return f"{seconds // size_s}{unit}"
-    return f"{seconds}s"
