@@ -17,6 +17,7 @@ from forewarn.cli.nouns import NOUNS
 from forewarn.errors import every_error
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.rules.blockers import every_code
+from tools.docs.clone import LINES, address, with_clone
 from tools.docs.pages import PAGES
 from tools.docs.reference import load_everything
 
@@ -72,6 +73,17 @@ def test_generated_page_is_up_to_date(path: str) -> None:
     written = ROOT.joinpath(path)
     assert written.exists(), f"run `make docs`: there is no {path}"
     assert written.read_text("utf-8") == PAGES[path](), f"run `make docs`: {path} is behind"
+
+
+@pytest.mark.parametrize("path", LINES)
+def test_address_to_clone_is_set_once(path: str) -> None:
+    """Pages have the address of pyproject.toml, and another one changes only one line."""
+    text = ROOT.joinpath(path).read_text("utf-8")
+    assert with_clone(path, text, address()) == text, "run `make docs`"
+    moved = with_clone(path, text, "https://git.example/forewarn.git")
+    assert "git clone" in moved
+    assert moved.count("https://git.example/forewarn.git forewarn") == 1
+    assert with_clone(path, moved, address()) == text
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
