@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from forewarn import extensions
+from forewarn.cli.installed_commands import COMMANDS
 from forewarn.control.gate_checks import GATES
 from forewarn.drivers.registry import DRIVERS
 from forewarn.drivers.sources import SOURCES
@@ -14,7 +15,7 @@ from forewarn.outbox.destinations import SINKS
 from tests.packages import install
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-GROUPS = [DRIVERS, GATES, SINKS, SOURCES]
+GROUPS = [COMMANDS, DRIVERS, GATES, SINKS, SOURCES]
 BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 
 
@@ -22,8 +23,9 @@ BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 def test_own_extensions_are_registered_as_those_of_other_packages(group: ExtensionGroup) -> None:
     """Forewarn's table and its entry points are the same, and each can be loaded."""
     project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
-    assert project["entry-points"].get(group.entry_points, {}) == group.built_in
-    for name in group.built_in:
+    own = {name: at for name, at in group.built_in.items() if name not in group.packages}
+    assert project["entry-points"].get(group.entry_points, {}) == own
+    for name in own:
         extension = group.find(name)
         assert extension is not None
         assert extension.load() is not None

@@ -49,7 +49,8 @@ def test_package_has_its_names_and_the_version_of_forewarn(package: Path) -> Non
     own, version = project(package), project(ROOT)["version"]
     assert own["name"] == package.name
     assert own["version"] == version
-    assert f"forewarn[server]=={version}" in str(own["dependencies"])
+    extra = "cli" if package.name == "forewarn-cli" else "server"
+    assert own["dependencies"] == [f"forewarn[{extra}]=={version}"]
     assert (package / "src" / package.name.replace("-", "_") / "__init__.py").is_file()
     assert (package / "README.md").is_file()
     assert list(package.glob("tests/*/test_*.py"))

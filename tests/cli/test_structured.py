@@ -131,7 +131,7 @@ def test_audit_reads_further_pages(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("a", "b", "c", "d"):
         run("host", "add", name)
     whole = run("audit", "list", "-o", "name").out.split()
-    monkeypatch.setattr("forewarn.cli.audit.PAGE", 2)
+    monkeypatch.setattr("forewarn_cli.audit.PAGE", 2)
     assert run("audit", "list", "--limit", "3", "-o", "name").out.split() == whole[-3:]
     assert run("audit", "list", "--limit", "999", "-o", "name").out.split() == whole
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from forewarn.api import app
-from forewarn.cli import file_lines
 from forewarn_azure.app import every_route as every_azure_route
 from forewarn_azure.routes import ArmTable
+from forewarn_cli import file_lines
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.patterns import Hostile, hidden_imports, uses
 from tools.product import files, module_of
@@ -31,7 +31,7 @@ MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
     "forewarn_azure.routes": lambda: [
         pattern for rows in ArmTable(every_azure_route())._rows.values() for pattern, _ in rows
     ],
-    "forewarn.cli.file_lines": lambda: [file_lines._key("name")],
+    "forewarn_cli.file_lines": lambda: [file_lines._key("name")],
     # The pattern of each `Text(…)`, which `uses` finds.
     "forewarn.validation.fields": list,
     # A story of the conformance suite edits the suite's own document.

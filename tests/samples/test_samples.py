@@ -12,8 +12,6 @@ import pytest
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.values import DocumentPolled, HookIntent, RecoverIntent, Resumed
-from forewarn.cli.maintenance_output import print_full
-from forewarn.cli.outbox import COLUMNS
 from forewarn.cli.output import call_in_words, print_list
 from forewarn.clock import SystemClock
 from forewarn.protocol.documents import Document
@@ -25,6 +23,8 @@ from forewarn.store import open_store
 from forewarn.store.addresses import location_of
 from forewarn.store.backup import restore, verify
 from forewarn.store.migrations import migrate
+from forewarn_cli.maintenance_output import print_full
+from forewarn_cli.outbox import COLUMNS
 from tests.postgres import PostgresServer
 from tools.samples import Service, answers
 

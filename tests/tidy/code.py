@@ -40,7 +40,10 @@ ROOMS_OF_PACKAGES = {
     "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation", "forewarn.cli.structured"),
-    "cyclopts": ("forewarn.cli", "forewarn_conformance.command", "forewarn_emulator"),
+    "cyclopts": (
+        *("forewarn.cli", "forewarn_cli"),
+        *("forewarn_conformance.command", "forewarn_emulator"),
+    ),
     "rich": ("forewarn.cli",),
     "tzlocal": ("forewarn_azure.configuration_routes",),
     "pytest": ("forewarn_emulator.testing",),

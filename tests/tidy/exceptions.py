@@ -27,6 +27,7 @@ UNREAD = {
     "tests/simulator/checkers", "tests/simulator/exploration", "tests/simulator/mutation",
     "tests/simulator/transcripts", "tests/simulator/world", "tests/store", "tests/telemetry",
     "packages/forewarn-azure/tests/azure_tests/api",
+    "packages/forewarn-cli/tests/cli_tests",
     "packages/forewarn-conformance/tests/conformance_tests",
     "packages/forewarn-emulator/tests/emulator_tests",
     "packages/forewarn-emulator/tests/emulator_tests/clients",

@@ -71,7 +71,7 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
 
 def _registered() -> Iterator[str]:
     """Yield the modules that packages register as entry points."""
-    for file in ROOT.glob("packages/*/pyproject.toml"):
+    for file in (ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")):
         groups = tomllib.loads(file.read_text("utf-8"))["project"]["entry-points"]
         yield from (line.partition(":")[0] for group in groups.values() for line in group.values())
 

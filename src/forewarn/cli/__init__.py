@@ -1,8 +1,9 @@
-"""The command line, a client of the operator API, as applications of cyclopts.
+"""The command line, as applications of cyclopts.
 
 A command consists of a noun and a verb. A noun alone runs its default verb, `list` or `show`.
-Each module of this package implements one noun, or a few related ones, as an `App` named like the
-noun::
+Commands that only call the operator API are in the package `forewarn-cli`. Those that run the
+service, or read its settings or store, are here, with what every command uses. Each module
+implements one noun, or a few related ones, as an `App` named like the noun::
 
     lease = noun_app("lease")                                # `forewarn lease …`
 
@@ -18,8 +19,8 @@ noun::
     def _end(id_: LeaseId, /, *, common: ServerOptions = COMMON) -> int:
         '''End a lease.'''
 
-- `nouns.NOUNS` lists each noun with its module and its help. Import each new module in the
-  `TYPE_CHECKING` block of `main.py`, too.
+- `nouns.NOUNS` lists each noun with its application and its help. Each is also an entry point in
+  the `pyproject.toml` of its package.
 - A function's parameters are the arguments of the command: those before `/` are positional, those
   behind `*` are options. `parameters.py` has types and options that several commands share; a
   dataclass with `Parameter(name="*")` is a group of options.

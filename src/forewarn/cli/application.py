@@ -6,7 +6,6 @@ function's parameters are the arguments of the action, and its docstring is the 
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,7 @@ from cyclopts.exceptions import (
 
 from forewarn.cli.completed_names import in_options, with_suggestion, words_for
 from forewarn.cli.familiar_words import familiar_actions, familiar_option
-from forewarn.cli.installed_commands import installed_app
+from forewarn.cli.installed_commands import COMMANDS
 from forewarn.cli.nouns import NOUNS
 from forewarn.cli.program_name import NAME
 from forewarn.errors import CallerError, CommandLineInvalid, nearest
@@ -91,11 +90,9 @@ def root(*names: str) -> App:
 
 def _app_of(noun: str) -> App:
     """Return the application of a noun."""
-    module = NOUNS[noun][0]
-    if not module:
-        app: App = installed_app(noun)
-    else:
-        app = getattr(importlib.import_module(f"forewarn.cli.{module}"), noun)
+    extension = COMMANDS.find(noun)
+    assert extension is not None, noun
+    app: App = extension.load()
     return app
 
 

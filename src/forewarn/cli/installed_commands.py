@@ -1,34 +1,24 @@
-"""Commands of other packages: `forewarn NOUN`, where NOUN is an entry point.
+"""Commands as entry points: `forewarn NOUN`, where NOUN is an entry point.
 
-A command is an entry point of the group `forewarn.commands`: a callable with the words after the
-noun, which returns the exit status. It may read them with any library. Forewarn's own nouns have
-priority, and are found without a search of the installed packages. A noun of Forewarn's that is in
-another of its packages is an application of cyclopts, with the same help, errors and completion as
-all of Forewarn's.
+The commands of Forewarn and of its packages are in `nouns.py`: applications of cyclopts, with the
+same help, errors and completion. They are found without a search of the installed packages. A
+command of somebody else's package is a callable with the words after the noun, which returns the
+exit status; it may read them with any library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from forewarn.cli.nouns import NOUNS, package_of
 from forewarn.errors import ForewarnError
 from forewarn.exit_codes import OK
 from forewarn.extensions import ExtensionGroup, reason_in
 
-#: The commands of other packages; those of Forewarn are in `nouns.py`.
 COMMANDS = ExtensionGroup(
     "command",
-    {
-        "conformance": "forewarn_conformance.command:conformance",
-        "emulate": "forewarn_emulator.run_command:emulate",
-        "emulator": "forewarn_emulator.commands:emulator",
-    },
-    {
-        "conformance": "forewarn-conformance",
-        "emulate": "forewarn-emulator",
-        "emulator": "forewarn-emulator",
-    },
+    {noun: f"{module}:{noun}" for noun, (module, _) in NOUNS.items()},
+    {noun: package for noun in NOUNS if (package := package_of(noun))},
 )
 
 
@@ -49,14 +39,3 @@ def run_installed(noun: str, words: Sequence[str]) -> int | None:
     except Exception as error:
         raise extension.unusable(reason_in(error)) from error
     return status if isinstance(status, int) else OK
-
-
-def installed_app(noun: str) -> Any:  # noqa: ANN401 - an `App` of cyclopts, whose import is slow
-    """Return the application of a noun that another package of Forewarn has.
-
-    Raises:
-        ExtensionMissing, ExtensionUnusable: the package is not installed, or cannot be loaded.
-    """
-    extension = COMMANDS.find(noun)
-    assert extension is not None, noun
-    return extension.use_unlimited(lambda app: app)

@@ -15,47 +15,13 @@ from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.cli.defaults import DEFAULT_SERVER
-from forewarn.cli.nouns import NOUNS, RARE, RARE_NAMES
+from forewarn.cli.nouns import NOUNS, RARE, RARE_NAMES, package_of
 from forewarn.cli.program_name import typed_name
 from forewarn.errors import CallerError, CommandLineInvalid, ForewarnError, PeerError, nearest
 from forewarn.untrusted_text import EscapedOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    # `application.root` imports these modules by name; the imports here help tools that search for
-    # uses.
-    from forewarn.cli import (  # noqa: F401
-        access,
-        agent,
-        audit,
-        availability,
-        completion,
-        declarations,
-        deferrals,
-        doctor,
-        driver,
-        events,
-        explain,
-        fleet,
-        history,
-        maintenance,
-        named_servers,
-        node,
-        operations,
-        outbox,
-        policy,
-        promises,
-        serve,
-        sign_in,
-        status,
-        store,
-        tickets,
-        topology,
-        upgrade,
-        version_command,
-        wait,
-    )
 
 #: Options of every command, which may also stand before the command: placeholder and help.
 _OPTIONS = {
@@ -105,8 +71,8 @@ class PackagesMissing(CallerError):
     status = 501
     message = "`forewarn {command}` needs the package {package}, which is not installed."
     advice = (
-        "Install the {part}, from a clone of Forewarn: pip install './forewarn[{extra}]'; from a"
-        " wheel: pip install 'FILE.whl[{extra}]'. `forewarn agent` works without it."
+        "Install the {part}, from a clone of Forewarn: pip install './forewarn[{extra}]'{beside};"
+        " from a wheel: pip install 'FILE.whl[{extra}]'. `forewarn agent` works without it."
     )
 
 
@@ -245,13 +211,15 @@ def _command_unknown(words: list[str]) -> CommandLineInvalid:
 def _packages_missing(missing: ModuleNotFoundError, words: Sequence[str]) -> PackagesMissing:
     """Return the error for a package that is not installed; re-raise for a module of ours."""
     package = (missing.name or "").partition(".")[0]
-    if package == "forewarn":
+    if package.startswith("forewarn"):
         raise missing
     command = next((each for each in words if each in NOUNS), "")
     part, extra = "command line", "cli"
     if package not in _CLI_PACKAGES:
         part, extra = "server side", "server"
-    return PackagesMissing(command=command, package=package, part=part, extra=extra)
+    own = package_of(command) if command else ""
+    beside = f" ./forewarn/packages/{own}" if own else ""
+    return PackagesMissing(command=command, package=package, part=part, extra=extra, beside=beside)
 
 
 def _help() -> str:

@@ -1,4 +1,4 @@
-"""`forewarn serve`, `reload` and `leader`: run and control the service.
+"""`forewarn serve`: run the service.
 
 `daemon.py` assembles the service. This module reads settings and returns exit statuses.
 """
@@ -14,12 +14,8 @@ from cyclopts import Parameter
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import DEFAULT_CONFIG
 from forewarn.cli.parameters import (
-    COMMON,
     PRINTED,
-    WATCHED,
     OutputOptions,
-    ServerOptions,
-    WatchOptions,
     settings_files,
 )
 
@@ -27,49 +23,6 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings
 
 serve = noun_app("serve")
-reload = noun_app("reload")
-leader = noun_app("leader")
-
-
-@reload.default
-def _reload(
-    *,
-    common: ServerOptions = COMMON,
-) -> int:
-    """Reload the settings of the service."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import show_done  # noqa: PLC0415
-
-    answer = client_of(common).post("/v1/reload")
-    needs = ", ".join(answer["needs_restart"])
-    more = f"\na restart is needed for {needs}" if needs else ""
-    return show_done(common, answer, f"settings reloaded{more}")
-
-
-@leader.default
-@leader.command(name="show")
-def _show(
-    *,
-    common: WatchOptions = WATCHED,
-) -> int:
-    """Show which process is active."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import show_record  # noqa: PLC0415
-
-    return show_record(common, client_of(common).get("/v1/leader"))
-
-
-@leader.command(name="step-down")
-def _step_down(
-    *,
-    common: ServerOptions = COMMON,
-) -> int:
-    """Make the active process hand over to a follower."""
-    from forewarn.cli.api_client import client_of  # noqa: PLC0415
-    from forewarn.cli.output import show_done  # noqa: PLC0415
-
-    answer = client_of(common).post("/v1/leader/step-down")
-    return show_done(common, answer, "the active process stops; a follower takes over")
 
 
 @serve.default

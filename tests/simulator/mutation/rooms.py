@@ -11,10 +11,11 @@ MAINTENANCE = (
     "again announcing limits maintenance maintenance_sentences moving policy_change postponing "
     "unseen usage why"
 )
+PREVIEW = "packages/forewarn-cli/tests/cli_tests/test_plan_preview.py"
 ACCESS = ("tests/api/test_confirmations.py", "tests/api/test_access.py", "tests/api/test_oidc.py")
 CORE = (
     *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
-    *("tests/store/test_backup.py", "tests/cli/test_plan_preview.py", *ACCESS),
+    *("tests/store/test_backup.py", PREVIEW, *ACCESS),
 )
 TESTS: dict[str, tuple[str, ...]] = {
     "core": CORE,
@@ -45,7 +46,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "planning": (
         *(PAGES, "tests/planning", "tests/transcripts", "tests/control/test_planning.py"),
         *(f"tests/core/test_{name}.py" for name in MAINTENANCE.split()),
-        *("tests/api/test_policy_files.py", "tests/cli/test_plan_preview.py"),
+        *("tests/api/test_policy_files.py", PREVIEW),
     ),
 }
 """What may notice a breakage of a room."""

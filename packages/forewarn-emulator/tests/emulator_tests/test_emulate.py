@@ -372,8 +372,9 @@ sys.modules["msvcrt"] = windows
 asyncio.new_event_loop().close()  # of this system: Python chooses the kind once
 sys.platform = "win32"
 import importlib, pkgutil
-import forewarn.agent, forewarn.cli, forewarn_emulator, forewarn.metadata.http.asyncio_transport
-for room in (forewarn.cli, forewarn_emulator, forewarn.agent):
+import forewarn.agent, forewarn.cli, forewarn_cli, forewarn_emulator
+import forewarn.metadata.http.asyncio_transport
+for room in (forewarn.cli, forewarn_cli, forewarn_emulator, forewarn.agent):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)
 from forewarn.testing import EmulatorThread

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
-from forewarn.cli.topology_import import Importer
+from forewarn_cli.topology_import import Importer
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig

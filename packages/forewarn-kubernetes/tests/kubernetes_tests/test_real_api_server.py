@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from forewarn.cli.api_client import ApiClient
-from forewarn.cli.topology_import import Importer
 from forewarn.core.impact import Cause, Impact
+from forewarn_cli.topology_import import Importer
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_trial import Subject
 from forewarn_kubernetes import discovery

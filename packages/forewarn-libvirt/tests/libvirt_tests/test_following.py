@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
-from forewarn.cli.topology_import import Importer
+from forewarn_cli.topology_import import Importer
 from forewarn_libvirt import connection
 from forewarn_libvirt.config import HostConfig, LibvirtConfig
 from forewarn_libvirt.connection import Connections, HypervisorFailed

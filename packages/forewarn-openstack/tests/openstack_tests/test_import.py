@@ -7,7 +7,7 @@ import pytest
 
 from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
-from forewarn.cli.topology_import import Importer
+from forewarn_cli.topology_import import Importer
 from forewarn_openstack.config import NovaConfig
 from forewarn_openstack.discovery import NovaSource
 from openstack_tests.keystone import PROJECT

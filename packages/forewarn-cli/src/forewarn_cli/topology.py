@@ -13,7 +13,6 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.file_lines import located
 from forewarn.cli.output import (
     confirm,
     note,
@@ -29,12 +28,13 @@ from forewarn.cli.parameters import (
     ServerOptions,
     Yes,
 )
-from forewarn.cli.topology_import import imports
-from forewarn.cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
-from forewarn.cli.topology_summary import SIGNS, print_summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.garbage import uncollected
+from forewarn_cli.file_lines import located
+from forewarn_cli.topology_import import imports
+from forewarn_cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
+from forewarn_cli.topology_summary import SIGNS, print_summary
 
 DescriptionFile: TypeAlias = Annotated[
     FileOrDash, Parameter(name="FILE", help=".toml, .yaml or .json; - is standard input")

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.completed_names import near_name
-from forewarn.cli.group_vms import vms_of_groups
 from forewarn.cli.listing import ZERO_UNKNOWN, Chosen, in_order, natural, newest, records
 from forewarn.cli.output import (
     Column,
@@ -37,9 +36,10 @@ from forewarn.cli.parameters import (
     Yes,
     pairs,
 )
-from forewarn.cli.work_requests import host, vm
 from forewarn.exit_codes import OK
 from forewarn.values import value
+from forewarn_cli.group_vms import vms_of_groups
+from forewarn_cli.work_requests import host, vm
 
 _MEMORY = ("memory mib", lambda each: each["memory_mib"] or None)  # 0: unknown
 _COLUMNS: dict[str, Sequence[Column]] = {

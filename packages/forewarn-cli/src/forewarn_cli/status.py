@@ -11,8 +11,6 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import CERTIFICATE_MS_MIN
-from forewarn.cli.maintenance_output import print_full
-from forewarn.cli.operations import CONFIRMATION, print_operation
 from forewarn.cli.output import (
     call_in_words,
     listed,
@@ -31,6 +29,8 @@ from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
 from forewarn.protocol.timestamps import duration_text
+from forewarn_cli.maintenance_output import print_full
+from forewarn_cli.operations import CONFIRMATION, print_operation
 
 status = noun_app("status")
 show = noun_app("show")

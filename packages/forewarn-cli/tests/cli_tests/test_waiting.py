@@ -88,7 +88,7 @@ def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forewarn.cli.work_requests._follow", interrupt)
+    monkeypatch.setattr("forewarn_cli.work_requests._follow", interrupt)
     stopped = run("host", "reboot", "h1", "--wait")
     assert stopped.status == INTERRUPTED
     assert "forewarn operation why op-1" in stopped.err

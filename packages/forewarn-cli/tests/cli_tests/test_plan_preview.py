@@ -1,6 +1,7 @@
 """`forewarn maintenance plan` for people: the calendar, the groups, and 80 columns."""
 
-from forewarn.cli.plan_preview import (
+from forewarn.protocol import timestamps
+from forewarn_cli.plan_preview import (
     CHARTED_MAX,
     DAYS_MAX,
     GROUPS_MAX,
@@ -9,7 +10,6 @@ from forewarn.cli.plan_preview import (
     chart_lines,
     group_lines,
 )
-from forewarn.protocol import timestamps
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from cli_tests.transcripts import RIGHT, WRONG, transcripts
 from forewarn import exit_codes
 from tests.api.live import Live
-from tests.cli.transcripts import RIGHT, WRONG, transcripts
 
 
 def test_right_commands_succeed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

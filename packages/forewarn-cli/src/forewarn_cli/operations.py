@@ -35,7 +35,8 @@ from forewarn.cli.parameters import (
     WatchOptions,
     Yes,
 )
-from forewarn.cli.work_requests import (
+from forewarn.exit_codes import OK
+from forewarn_cli.work_requests import (
     WAITING,
     Waiting,
     awaited_text,
@@ -44,7 +45,6 @@ from forewarn.cli.work_requests import (
     progress_text,
     wait,
 )
-from forewarn.exit_codes import OK
 
 OperationId: TypeAlias = Annotated[
     str, Parameter(name="ID", help="operation (op-12), event id, or its first characters")

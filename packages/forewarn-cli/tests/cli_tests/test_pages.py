@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.api import fleet_routes, maintenance_routes, outcome_routes, read_routes
-from forewarn.cli import audit, history, listing, topology_portions
+from forewarn.cli import listing
+from forewarn_cli import audit, history, topology_portions
 from tests.api.live import Json, Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.file_lines import located
 from forewarn.cli.output import (
     note,
     noun,
@@ -29,11 +28,12 @@ from forewarn.cli.parameters import (
     PositiveInt,
     ServerOptions,
 )
-from forewarn.cli.topology import DescriptionFile, FileMalformed, described, print_export
-from forewarn.cli.topology_portions import TopologyFileUnreadable, put_file
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
+from forewarn_cli.file_lines import located
+from forewarn_cli.topology import DescriptionFile, FileMalformed, described, print_export
+from forewarn_cli.topology_portions import TopologyFileUnreadable, put_file
 
 policy = noun_app("policy")
 

@@ -1,4 +1,4 @@
-"""Typed commands, right and wrong, with their answers: `python -m tests.cli.transcripts FILE`.
+"""Typed commands, right and wrong, with their answers: `python -m cli_tests.transcripts FILE`.
 
 Write one file before a change of the command line and one after it, and compare them.
 """

@@ -2,9 +2,9 @@
 
 import pytest
 
-from forewarn.cli.maintenance_output import failed_hosts
-from forewarn.cli.reports import COLUMNS, as_csv
 from forewarn.exit_codes import USAGE
+from forewarn_cli.maintenance_output import failed_hosts
+from forewarn_cli.reports import COLUMNS, as_csv
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until

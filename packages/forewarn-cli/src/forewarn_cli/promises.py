@@ -10,8 +10,6 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.availability import REPORTED, ReportedVms, in_words
-from forewarn.cli.events import month_span
 from forewarn.cli.output import (
     Column,
     print_facts,
@@ -22,9 +20,11 @@ from forewarn.cli.output import (
     show_list,
 )
 from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
-from forewarn.cli.promises_html import promises_html, share
 from forewarn.cli.structured import no_formula
 from forewarn.exit_codes import OK
+from forewarn_cli.availability import REPORTED, ReportedVms, in_words
+from forewarn_cli.events import month_span
+from forewarn_cli.promises_html import promises_html, share
 
 promises = noun_app("promises")
 

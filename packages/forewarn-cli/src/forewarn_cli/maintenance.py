@@ -15,18 +15,7 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.group_vms import vms_of_groups
-from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn.cli.listing import in_order, records
-from forewarn.cli.maintenance_output import (
-    follow,
-    print_difference,
-    print_full,
-    print_hosts,
-    print_maintenances,
-    print_moves,
-    print_preview,
-)
 from forewarn.cli.output import (
     confirm,
     note,
@@ -48,9 +37,20 @@ from forewarn.cli.parameters import (
     Yes,
 )
 from forewarn.cli.progress import progress_bar
-from forewarn.cli.reports import all_outcomes, print_outcomes, summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
+from forewarn_cli.group_vms import vms_of_groups
+from forewarn_cli.host_selection import SELECTION, HostNames, Selection, named_hosts
+from forewarn_cli.maintenance_output import (
+    follow,
+    print_difference,
+    print_full,
+    print_hosts,
+    print_maintenances,
+    print_moves,
+    print_preview,
+)
+from forewarn_cli.reports import all_outcomes, print_outcomes, summary
 
 #: State of a host on which a maintenance has not worked yet.
 _LEFT = "left"

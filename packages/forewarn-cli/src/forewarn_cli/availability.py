@@ -11,7 +11,6 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
-from forewarn.cli.history import written_lines
 from forewarn.cli.listing import in_order
 from forewarn.cli.output import (
     Column,
@@ -27,6 +26,7 @@ from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.validation.durations import read_duration_s, read_time_ms
+from forewarn_cli.history import written_lines
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _AGE = re.compile(r"([0-9]+[dhms])+")

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from forewarn.cli.policy import _moved_end
 from forewarn.exit_codes import REFUSED, USAGE
+from forewarn_cli.policy import _moved_end
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until

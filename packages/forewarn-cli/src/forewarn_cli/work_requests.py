@@ -11,9 +11,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
 from forewarn.cli.application import noun_app
-from forewarn.cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn.cli.listing import records
-from forewarn.cli.maintenance_output import print_maintenances
 from forewarn.cli.output import (
     agrees,
     confirm,
@@ -29,6 +27,8 @@ from forewarn.cli.output import (
 from forewarn.cli.parameters import COMMON, Moment, ServerOptions, Wait, WaitLimit, Yes
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
+from forewarn_cli.host_selection import SELECTION, HostNames, Selection, named_hosts
+from forewarn_cli.maintenance_output import print_maintenances
 
 #: Causes of work on hosts that requires notice.
 _ANNOUNCED = frozenset({"host-update", "host-reboot", "live-migration", "hardware-degraded"})

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from forewarn.cli.api_client import client_of, part
 from forewarn.cli.application import noun_app
 from forewarn.cli.listing import records
-from forewarn.cli.metadata_client import get_document
 from forewarn.cli.output import (
     Time,
     note,
@@ -34,12 +33,13 @@ from forewarn.cli.parameters import (
     ServerOptions,
     WatchOptions,
 )
-from forewarn.cli.reports import all_outcomes, print_outcome, print_outcomes, summary
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol.documents import Document, format_not_before, read_document
 from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.protocol.versions import VERSIONS
+from forewarn_cli.metadata_client import get_document
+from forewarn_cli.reports import all_outcomes, print_outcome, print_outcomes, summary
 
 if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent

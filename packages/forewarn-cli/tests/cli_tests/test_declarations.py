@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.declarations import ChoiceMalformed, choices_of
 from forewarn.exit_codes import OK, REFUSED, USAGE
+from forewarn_cli.declarations import ChoiceMalformed, choices_of
 from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.file_lines import line_of
+from forewarn_cli.file_lines import line_of
 from tests.cli.conftest import Run
 
 TOML = """# a fleet

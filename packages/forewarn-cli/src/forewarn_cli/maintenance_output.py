@@ -24,11 +24,11 @@ from forewarn.cli.output import (
     warn_unasked,
     when,
 )
-from forewarn.cli.plan_preview import calendar_lines, chart_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 from forewarn.protocol.timestamps import duration_text
 from forewarn.untrusted_text import escaped_text, unescaped_output
+from forewarn_cli.plan_preview import calendar_lines, chart_lines, group_lines
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
 HOSTS_NAMED_MAX = 6

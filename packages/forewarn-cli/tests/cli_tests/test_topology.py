@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli import topology as topology_commands
-from forewarn.cli import topology_portions
 from forewarn.exit_codes import REFUSED
+from forewarn_cli import topology as topology_commands
+from forewarn_cli import topology_portions
 from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
 

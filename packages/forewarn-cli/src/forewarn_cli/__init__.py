@@ -1,0 +1,1 @@
+"""The operators' commands, clients of the operator API."""
