@@ -39,8 +39,8 @@ NOW_MS = 1_782_864_000_000
 
 def planned(fleet: Fleet, policy: MaintenancePolicy, steps: int) -> Plan:
     """Plan all hosts of a fleet."""
-    state, asked = everyone(fleet, steps)
-    return plan(fleet, state, policy, now_ms=NOW_MS, asked=asked)
+    state, request = everyone(fleet, steps)
+    return plan(fleet, state, policy, now_ms=NOW_MS, request=request)
 
 
 def judged(found: Plan, fleet: Fleet, policy: MaintenancePolicy) -> Plan:
@@ -160,10 +160,10 @@ def large(hosts: int, steps: int) -> None:
 def moving(hosts: int) -> None:
     """Plan hosts at 80 % of their capacity whose VMs move before the work."""
     fleet = loaded(hosts, 1)
-    _, asked = everyone(fleet, 0)
+    _, request = everyone(fleet, 0)
     begun = time.perf_counter()
-    asked, policy = replace(asked, move_s=1800), MaintenancePolicy()
-    found = plan(fleet, FleetState(), policy, now_ms=NOW_MS, asked=asked)
+    request, policy = replace(request, move_s=1800), MaintenancePolicy()
+    found = plan(fleet, FleetState(), policy, now_ms=NOW_MS, request=request)
     took_s = time.perf_counter() - begun
     begun = time.perf_counter()
     findings = check(found, fleet, state=FleetState(), policy=policy)

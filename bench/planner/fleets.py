@@ -6,7 +6,7 @@ import random
 
 from bench.planner.ganeti import Cluster, Instance
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, FleetState
+from forewarn.planning.plan import FleetState, PlanRequest
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.local_time import Window
 
@@ -106,6 +106,6 @@ POLICY = MaintenancePolicy(
 )
 
 
-def everyone(fleet: Fleet, steps: int) -> tuple[FleetState, Asked]:
+def everyone(fleet: Fleet, steps: int) -> tuple[FleetState, PlanRequest]:
     """Return a maintenance of all hosts of a fleet without other work."""
-    return FleetState(), Asked(tuple(host.name for host in fleet.hosts), 1200, steps=steps)
+    return FleetState(), PlanRequest(tuple(host.name for host in fleet.hosts), 1200, steps=steps)

@@ -5,11 +5,11 @@ import pytest
 from forewarn.control import planning
 from forewarn.control.planning import (
     PlannerTask,
-    asked_of,
     columns_of,
     fleet_of,
     made,
     plan_of,
+    plan_request,
     planner_task,
 )
 from forewarn.core.impact import Cause, Impact, Source
@@ -124,11 +124,11 @@ def test_large_fleet_is_read_in_portions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_planner_is_asked_for_what_the_maintenance_says() -> None:
     """Every part of it reaches the planner. Source: F-1."""
-    asked = asked_of(State(), MAINTENANCE, NOW_MS)
-    assert (asked.hosts, asked.duration_s, asked.seed) == (("h0", "h1", "h2"), 600, 7)
-    assert (asked.earliest_ms, asked.deadline_ms) == (NOW_MS + 1, NOW_MS + 10**9)
-    assert asked.canary_hosts == ("h1",)
-    assert asked.postponed == (("h0", NOW_MS + 5, "shop"),)
+    request = plan_request(State(), MAINTENANCE, NOW_MS)
+    assert (request.hosts, request.duration_s, request.seed) == (("h0", "h1", "h2"), 600, 7)
+    assert (request.earliest_ms, request.deadline_ms) == (NOW_MS + 1, NOW_MS + 10**9)
+    assert request.canary_hosts == ("h1",)
+    assert request.postponed == (("h0", NOW_MS + 5, "shop"),)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_owners_rest_after_what_disturbs_them_last() -> None:
     of_vm = replace(OPERATION, of_vm=True, vms=("web_0",), duration_s=3600)
 
     def disturbed(*operations: Operation, rest_s: int = 1, last: dict[str, int]) -> dict[str, int]:
-        asked = task(*operations, policy=resting(rest_s), last_disturbed_ms=last)
-        return dict(asked.state.owners_disturbed)
+        request = task(*operations, policy=resting(rest_s), last_disturbed_ms=last)
+        return dict(request.state.owners_disturbed)
 
     assert disturbed(rest_s=0, last=rested) == {}
     quiet = {**rested, "bank": NOW_MS}  # a host with a VM of theirs has failed
@@ -271,12 +271,12 @@ def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     """Id, parent, waves, blockers and bound. Source: F-2."""
     maintenance = replace(MAINTENANCE, earliest_ms=None, postponed=(), rests_until_ms=None)
     first = task(maintenance=maintenance)
-    asked = asked_of(State(), maintenance, NOW_MS)
+    request = plan_request(State(), maintenance, NOW_MS)
     fleet = fleet_of(first.fleet)
-    plan = make_plan(fleet, first.state, first.policy, now_ms=NOW_MS, asked=asked)
+    plan = make_plan(fleet, first.state, first.policy, now_ms=NOW_MS, request=request)
     assert check(plan, fleet, state=first.state, policy=first.policy) == ()
     kept = made(first)
-    again = plan_of(kept, asked)
+    again = plan_of(kept, request)
     assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)
     assert (again.waves, again.blocked, again.bound) == (plan.waves, plan.blocked, plan.bound)
     assert [host for host, _ in again.blocked] == ["h0", "h2"]  # one failed, one shares a group

@@ -92,9 +92,9 @@ def test_emergency_admits_no_later_start() -> None:
     at = HostChoice("h0", "shop", Decision.AT, rig.now_ms + HOUR_MS)
     with pytest.raises(ChoiceRefused, match="emergency"):
         choose(rig, number, at)
-    asked = words.AskDeferral(number, (("h0", "shop"),), rig.now_ms + DAY_MS, "closing", "alice")
+    request = words.AskDeferral(number, (("h0", "shop"),), rig.now_ms + DAY_MS, "closing", "alice")
     with pytest.raises(DeferralRefused, match="emergency"):
-        rig.tell(asked)
+        rig.tell(request)
     later = words.PostponeHosts(number, ("h0",), rig.now_ms + 3 * HOUR_MS, "alice")
     with pytest.raises(PostponementRefused, match="emergency"):
         rig.tell(later)
@@ -177,10 +177,10 @@ def test_checker_knows_the_exemptions_of_an_emergency() -> None:
     maintenance = rig.state.maintenances[number]
     task = planner_task(rig.state, maintenance, policy=rig.policy, now_ms=rig.now_ms)
     assert task.in_force is not None
-    parent = plan_of(task.in_force, task.asked)
+    parent = plan_of(task.in_force, task.request)
     fleet, state = fleet_of(task.fleet), replace(task.state, in_force=parent)
-    plan = make_plan(fleet, state, task.policy, now_ms=rig.now_ms, asked=task.asked)
+    plan = make_plan(fleet, state, task.policy, now_ms=rig.now_ms, request=task.request)
     assert check(plan, fleet, state=state, policy=task.policy) == ()
-    bound = replace(plan, asked=replace(plan.asked, exemption=NONE))
+    bound = replace(plan, request=replace(plan.request, exemption=NONE))
     broken = {each.rule for each in check(bound, fleet, state=state, policy=task.policy)}
     assert {"window", "fault-domain", "budget"} <= broken

@@ -265,7 +265,7 @@ def test_hold_ends_when_the_owner_resumes_within_a_deferral() -> None:
     rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
     rig.now_ms += 15 * DAY_MS
     rig.tell(words.HoldHosts(number, "shop", "", "shop"))
-    assert seen(rig, number).orders[0].asked.held == ""
+    assert seen(rig, number).orders[0].first_group.held == ""
 
 
 def test_entry_about_an_order_names_the_test_group() -> None:

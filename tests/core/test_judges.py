@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.control.planning import PlannerTask, asked_of, fleet_of, planner_task
+from forewarn.control.planning import PlannerTask, fleet_of, plan_request, planner_task
 from forewarn.core import stimulus as words
 from forewarn.core.draft import Draft
 from forewarn.core.host_admission import Admission, start_blockers
@@ -267,7 +267,7 @@ class Planned:
         """A new plan, from the state."""
         task = self.task()
         fleet, state = fleet_of(task.fleet), task.state
-        return make_plan(fleet, state, task.policy, now_ms=task.now_ms, asked=task.asked)
+        return make_plan(fleet, state, task.policy, now_ms=task.now_ms, request=task.request)
 
     def task(self) -> PlannerTask:
         """What the planner and its checker are given, the plan in force apart."""
@@ -279,7 +279,7 @@ class Planned:
         task = self.task()
         plan = replace(
             plan,
-            asked=asked_of(
+            request=plan_request(
                 self.rig.state, self.rig.state.maintenances[self.number], self.rig.now_ms
             ),
         )

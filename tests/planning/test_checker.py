@@ -11,7 +11,7 @@ import pytest
 from forewarn.planning import checker
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, FleetState, Live, Plan, PlanEntry, VmMove, WaveBound
+from forewarn.planning.plan import FleetState, Live, Plan, PlanEntry, PlanRequest, VmMove, WaveBound
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.local_time import Window
@@ -37,21 +37,21 @@ POLICY = MaintenancePolicy(
     canary_count=1,
 )
 STATE = FleetState(owners_disturbed=(("dan", NOW_MS),))
-ASKED = Asked(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
-MOVING = replace(ASKED, hosts=("h0", "h4"), move_s=600)
+REQUEST = PlanRequest(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
+MOVING = replace(REQUEST, hosts=("h0", "h4"), move_s=600)
 PAST = Window("past", last_date="2026-06-30")
 
 
 @cache
 def staying() -> Plan:
     """Return the plan that the breakages begin with."""
-    return plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=ASKED)
+    return plan(FLEET, STATE, POLICY, now_ms=NOW_MS, request=REQUEST)
 
 
 @cache
 def moving() -> Plan:
     """Return a plan of hosts whose VMs leave."""
-    return plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=MOVING)
+    return plan(FLEET, STATE, POLICY, now_ms=NOW_MS, request=MOVING)
 
 
 def with_entry(found: Plan, host: str, **changes: object) -> Plan:
@@ -121,15 +121,17 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
     ),
     "start too early": (
         "earliest",
-        lambda: replace(staying(), asked=replace(ASKED, earliest_ms=NOW_MS + 4 * DAY_MS)),
+        lambda: replace(staying(), request=replace(REQUEST, earliest_ms=NOW_MS + 4 * DAY_MS)),
     ),
     "postponed": (
         "earliest",
-        lambda: replace(staying(), asked=replace(ASKED, postponed=(("h0", NOW_MS + DAY_MS, ""),))),
+        lambda: replace(
+            staying(), request=replace(REQUEST, postponed=(("h0", NOW_MS + DAY_MS, ""),))
+        ),
     ),
     "deadline": (
         "deadline",
-        lambda: replace(staying(), asked=replace(ASKED, deadline_ms=NOW_MS + 1)),
+        lambda: replace(staying(), request=replace(REQUEST, deadline_ms=NOW_MS + 1)),
     ),
     "closed window": ("window", lambda: shifted(staying(), "h0", 12 * HOUR_MS)),
     "waves overlap": (

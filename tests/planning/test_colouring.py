@@ -118,17 +118,17 @@ def test_shuffle_gives_every_order() -> None:
 def test_bound_says_its_argument() -> None:
     """A bound is told with what it comes from. Source: F-2."""
     fleet = fleet_of("a", "a", "a", "b")
-    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, request=everyone(fleet))
     assert (found.bound.waves, found.bound.argument) == (3, "group a lies in 3 fault domains")
 
 
 def test_difference_names_what_changed() -> None:
     """Of two plans it says which hosts came, went, moved or are stuck. Source: F-2."""
     fleet = fleet_of("a", "a", "b")
-    first = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
+    first = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, request=everyone(fleet))
     assert difference(first, first).empty
     state = FleetState(failed=("h2",), in_force=first)
-    second = plan(fleet, state, MaintenancePolicy(), now_ms=NOW_MS + 1000, asked=everyone(fleet))
+    second = plan(fleet, state, MaintenancePolicy(), now_ms=NOW_MS + 1000, request=everyone(fleet))
     found = difference(first, second)
     assert (found.removed, found.blocked, found.added) == (("h2",), ("h2",), ())
     assert [(each.host, each.to_ms - each.from_ms) for each in found.changed] == [
@@ -145,7 +145,7 @@ def test_cluster_is_read_as_it_was_written() -> None:
 def test_cluster_keeps_copies_apart() -> None:
     """VMs that would come up on one node are never down together, nor with that node."""
     fleet = CLUSTER.fleet()
-    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=everyone(fleet))
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, request=everyone(fleet))
     assert sorted(len(wave.hosts) for wave in found.waves) == [1, 1, 2]
     text = ganeti.groups_text(tuple(wave.hosts for wave in found.waves))
     assert len(text.splitlines()) == 3

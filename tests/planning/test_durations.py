@@ -93,7 +93,7 @@ def test_window_must_be_open_for_what_was_learned() -> None:
 def test_checker_computes_the_duration_again(wrong: LearnedDuration) -> None:
     """A figure that is not that of the samples is found. Source: F-9, invariant 19."""
     fleet, state = hosts("x"), FleetState(samples=took(*[5] * 10))
-    right = plan(fleet, state, BY_MODEL, now_ms=NOW_MS, asked=everyone(fleet))
+    right = plan(fleet, state, BY_MODEL, now_ms=NOW_MS, request=everyone(fleet))
     assert check(right, fleet, state=state, policy=BY_MODEL) == ()
     found = check(replace(right, learned=(wrong,)), fleet, state=state, policy=BY_MODEL)
     assert "durations" in {each.rule for each in found}
@@ -102,8 +102,8 @@ def test_checker_computes_the_duration_again(wrong: LearnedDuration) -> None:
 def test_checker_finds_a_wave_of_another_duration() -> None:
     """The plan states a figure and does not plan with it. Source: F-9, invariant 19."""
     fleet, state = hosts("x"), FleetState(samples=took(*[5] * 10))
-    asked = plan(fleet, FleetState(), BY_MODEL, now_ms=NOW_MS, asked=everyone(fleet))
-    stated = replace(asked, learned=learned(state.samples, BY_MODEL))
+    request = plan(fleet, FleetState(), BY_MODEL, now_ms=NOW_MS, request=everyone(fleet))
+    stated = replace(request, learned=learned(state.samples, BY_MODEL))
     found = check(stated, fleet, state=state, policy=BY_MODEL)
     assert {each.rule for each in found} == {"times"}
 
@@ -130,6 +130,6 @@ def test_sentence_names_figure_count_and_request() -> None:
 @given(learning_worlds())
 def test_plan_with_learned_durations_passes_the_checker(world: World) -> None:
     """Whatever the samples, also where VMs move. Source: F-9, F-3."""
-    fleet, state, policy, asked = world
-    found = plan(fleet, state, policy, now_ms=NOW_MS, asked=asked)
+    fleet, state, policy, request = world
+    found = plan(fleet, state, policy, now_ms=NOW_MS, request=request)
     assert check(found, fleet, state=state, policy=policy) == ()

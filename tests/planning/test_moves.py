@@ -20,9 +20,9 @@ WEB = fleet_of("web", "web", "web", "")
 def planned(fleet: Fleet, *hosts: str, policy: MaintenancePolicy | None = None) -> Plan:
     """Plan hosts of a fleet, all if none is named, whose VMs leave; the checker has passed it."""
     policy = policy or MaintenancePolicy()
-    asked = everyone(fleet, move_s=600)
-    asked = replace(asked, hosts=hosts or asked.hosts)
-    found = plan(fleet, FleetState(), policy, now_ms=NOW_MS, asked=asked)
+    request = everyone(fleet, move_s=600)
+    request = replace(request, hosts=hosts or request.hosts)
+    found = plan(fleet, FleetState(), policy, now_ms=NOW_MS, request=request)
     assert check(found, fleet, state=FleetState(), policy=policy) == ()
     return found
 
@@ -132,11 +132,11 @@ def test_host_that_could_be_done_alone_is_blocked_by_other_moves_alone(world: Wo
 
     Windows have no last date: earlier waves may take their last opening, without any move.
     """
-    fleet, state, policy, asked = world
+    fleet, state, policy, request = world
     windows = tuple(replace(each, last_date="") for each in policy.windows)
     policy = replace(policy, canary_count=0, windows=windows)
-    asked = replace(asked, move_s=1200, return_s=0, deadline_ms=0)
-    for host, blocker in plan(fleet, state, policy, now_ms=NOW_MS, asked=asked).blocked:
-        only = replace(asked, hosts=(host,))
-        alone = plan(fleet, state, policy, now_ms=NOW_MS, asked=only)
+    request = replace(request, move_s=1200, return_s=0, deadline_ms=0)
+    for host, blocker in plan(fleet, state, policy, now_ms=NOW_MS, request=request).blocked:
+        only = replace(request, hosts=(host,))
+        alone = plan(fleet, state, policy, now_ms=NOW_MS, request=only)
         assert bool(alone.waves) is (blocker.code is code_of("own-moves")), (host, blocker)

@@ -13,8 +13,8 @@ from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
 
 def planned(world: World, now_ms: int = NOW_MS) -> Plan:
     """Plan a world."""
-    fleet, state, policy, asked = world
-    return plan(fleet, state, policy, now_ms=now_ms, asked=asked)
+    fleet, state, policy, request = world
+    return plan(fleet, state, policy, now_ms=now_ms, request=request)
 
 
 @pytest.mark.slow
@@ -30,8 +30,8 @@ def test_plan_passes_the_checker(world: World) -> None:
 @given(worlds())
 def test_child_plan_passes_the_checker(world: World) -> None:
     """So does the plan that follows when the first wave is announced and another is done."""
-    fleet, state, policy, asked = world
-    if asked.move_s:
+    fleet, state, policy, request = world
+    if request.move_s:
         return  # a test of its own puts the VMs where they went
     first = planned(world)
     if not first.waves:
@@ -40,7 +40,7 @@ def test_child_plan_passes_the_checker(world: World) -> None:
     done = tuple(entry.host for entry in first.entries if entry.wave < middle.number)
     child_state = replace(state, in_force=first, done=(*done, *middle.hosts))
     now_ms = middle.latest_start_ms
-    child = planned((fleet, child_state, policy, asked), now_ms)
+    child = planned((fleet, child_state, policy, request), now_ms)
     found = check(child, fleet, state=child_state, policy=policy)
     assert not found, found
     assert {entry.host for entry in child.entries}.isdisjoint(child_state.done)
@@ -57,11 +57,11 @@ def test_plan_is_the_same_twice(world: World) -> None:
 @given(worlds())
 def test_replanning_keeps_waves_together(world: World) -> None:
     """When nothing has changed but the time, hosts stay with those of their wave. Source: F-2."""
-    fleet, state, policy, asked = world
-    first = planned((fleet, state, policy, replace(asked, move_s=0)))
+    fleet, state, policy, request = world
+    first = planned((fleet, state, policy, replace(request, move_s=0)))
     again_state: FleetState = replace(state, in_force=first)
-    asked = replace(asked, move_s=0, deadline_ms=0)
-    again = planned((fleet, again_state, policy, asked), NOW_MS + HOUR_MS // 4)
+    request = replace(request, move_s=0, deadline_ms=0)
+    again = planned((fleet, again_state, policy, request), NOW_MS + HOUR_MS // 4)
     before = {frozenset(wave.hosts) for wave in first.waves}
     still = {entry.host for entry in first.entries}
     after = {frozenset(wave.hosts) & still for wave in again.waves} - {frozenset()}

@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, FleetState, Live, Plan
+from forewarn.planning.plan import FleetState, Live, Plan, PlanRequest
 from forewarn.planning.planner import plan
 from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn.rules.blockers import Code, code_of
@@ -20,11 +20,11 @@ def planned(
     fleet: Fleet,
     policy: MaintenancePolicy | None = None,
     state: FleetState | None = None,
-    **asked: object,
+    **request: object,
 ) -> Plan:
     """Plan all hosts of a fleet; the plan has passed the checker."""
     policy, state = policy or MaintenancePolicy(), state or FleetState()
-    found = plan(fleet, state, policy, now_ms=NOW_MS, asked=everyone(fleet, **asked))
+    found = plan(fleet, state, policy, now_ms=NOW_MS, request=everyone(fleet, **request))
     assert check(found, fleet, state=state, policy=policy) == ()
     return found
 
@@ -137,7 +137,7 @@ def test_budget_that_is_free_later_delays() -> None:
         state,
         MaintenancePolicy((Budget(Scope.FLEET, 1),)),
         now_ms=NOW_MS,
-        asked=Asked(("h0",), 600),
+        request=PlanRequest(("h0",), 600),
     )
     assert found.waves[0].shown_ms == NOW_MS + HOUR_MS
     assert found.waves[0].waits.code is code_of("budget")
@@ -148,7 +148,7 @@ def test_work_in_another_zone_delays_nothing() -> None:
     fleet = Fleet.of([FleetHost(f"h{n}", zone) for n, zone in enumerate(("z1", "z1", "z2"))], [])
     state = FleetState((Live("op-1", "h2", ends_ms=NOW_MS + HOUR_MS),))
     policy = MaintenancePolicy((Budget(Scope.ZONE, 1),))
-    found = plan(fleet, state, policy, now_ms=NOW_MS, asked=Asked(("h0",)))
+    found = plan(fleet, state, policy, now_ms=NOW_MS, request=PlanRequest(("h0",)))
     assert found.waves[0].shown_ms == NOW_MS
 
 
@@ -179,7 +179,7 @@ def test_unknown_host_is_blocked() -> None:
         FleetState(),
         MaintenancePolicy(),
         now_ms=NOW_MS,
-        asked=Asked(("h0", "h9"), canary_hosts=()),
+        request=PlanRequest(("h0", "h9"), canary_hosts=()),
     )
     assert blocked(found) == {"h9": (code_of("unknown-host"), "h9")}
     assert found.blocked[0][1].sentence("h9") == "host h9 is not in the fleet"
@@ -402,16 +402,16 @@ def test_host_without_room_for_its_vms_keeps_no_other_from_its_wave() -> None:
     hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=size) for n, size in sizes]
     vms = [("h0", "a", 1), ("h1", "b", 1), ("h1", "b", 1), ("h2", "c", 1)]
     fleet = Fleet.of(hosts, map(FleetGroup, "abc"), vms)
-    asked = Asked(("h0", "h1", "h2"), move_s=600)
-    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=asked)
+    request = PlanRequest(("h0", "h1", "h2"), move_s=600)
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, request=request)
     assert waves(found) == ["h0 h2", "h1"]
 
 
 def test_vms_move_to_a_host_without_work_first() -> None:
     """From a host that is to be done they would soon move again. Source: F-3."""
-    asked = Asked(("h0", "h1"), move_s=600)
+    request = PlanRequest(("h0", "h1"), move_s=600)
     fleet = fleet_of("a", "", "")
-    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, asked=asked)
+    found = plan(fleet, FleetState(), MaintenancePolicy(), now_ms=NOW_MS, request=request)
     assert [move.to_host for entry in found.entries for move in entry.moves] == ["h2"]
 
 
@@ -489,7 +489,8 @@ def test_vms_that_return_leave_the_room_of_the_next_wave() -> None:
     assert (waves(found), to_hosts) == (["h0", "h1", "h2"], [{"h2"}, {"h2"}, set()])
     first = found.waves[0]
     assert (
-        first.latest_end_ms - first.latest_start_ms == (600 + found.asked.duration_s + 1500) * 1000
+        first.latest_end_ms - first.latest_start_ms
+        == (600 + found.request.duration_s + 1500) * 1000
     )
 
 
@@ -528,7 +529,7 @@ def test_replanning_leaves_out_what_is_announced() -> None:
         fleet.vm_sizes,
     )
     policy = MaintenancePolicy()
-    again = plan(fleet2, state, policy, now_ms=NOW_MS, asked=everyone(fleet2))
+    again = plan(fleet2, state, policy, now_ms=NOW_MS, request=everyone(fleet2))
     assert check(again, fleet2, state=state, policy=policy) == ()
     assert "h0" not in {each.host for each in again.entries} | blocked(again).keys()
     assert again.parent == first.id != again.id

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from forewarn.planning.durations import DurationSample
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, FleetState, Live
+from forewarn.planning.plan import FleetState, Live, PlanRequest
 from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn.rules.local_time import Window
 
@@ -26,7 +26,7 @@ KEPT: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("rack", "k"), ()),
 ]
 
-World = tuple[Fleet, FleetState, MaintenancePolicy, Asked]
+World = tuple[Fleet, FleetState, MaintenancePolicy, PlanRequest]
 
 
 def fleet_of(*members: str, owners: dict[str, str] | None = None, capacity: int = 100) -> Fleet:
@@ -43,9 +43,9 @@ def fleet_of(*members: str, owners: dict[str, str] | None = None, capacity: int 
     return Fleet.of(hosts, [FleetGroup(name, (owners or {}).get(name, "")) for name in names], vms)
 
 
-def everyone(fleet: Fleet, **terms: object) -> Asked:
+def everyone(fleet: Fleet, **terms: object) -> PlanRequest:
     """Return a maintenance of all hosts, an hour each if nothing else is said."""
-    return Asked(tuple(h.name for h in fleet.hosts), **{"duration_s": 3600, **terms})  # type: ignore[arg-type]
+    return PlanRequest(tuple(h.name for h in fleet.hosts), **{"duration_s": 3600, **terms})  # type: ignore[arg-type]
 
 
 @st.composite
@@ -155,7 +155,7 @@ def worlds(draw: st.DrawFn) -> World:
             )
         )
     state = FleetState(tuple(draw(st.lists(lives, max_size=2))), draw(some))
-    asked = Asked(
+    request = PlanRequest(
         tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
         draw(st.sampled_from([600, 3600])),
         draw(st.sampled_from([0, 1200])),
@@ -167,13 +167,13 @@ def worlds(draw: st.DrawFn) -> World:
         steps=draw(st.sampled_from([0, 500])),
         failure_domain=draw(st.sampled_from(["", "", "", "rack", "k"])),
     )
-    return fleet, state, draw(policies), asked
+    return fleet, state, draw(policies), request
 
 
 @st.composite
 def learning_worlds(draw: st.DrawFn) -> World:
     """Draw a world whose policy learns durations from drawn samples."""
-    fleet, state, policy, asked = draw(worlds())
+    fleet, state, policy, request = draw(worlds())
     learning = replace(
         policy,
         duration_percentile=draw(st.sampled_from([1, 50, 90, 100])),
@@ -181,4 +181,4 @@ def learning_worlds(draw: st.DrawFn) -> World:
         duration_samples=draw(st.integers(0, 3)),
     )
     drawn = tuple(draw(st.lists(samples, max_size=12)))
-    return fleet, replace(state, samples=drawn), learning, asked
+    return fleet, replace(state, samples=drawn), learning, request

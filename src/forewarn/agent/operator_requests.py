@@ -24,7 +24,7 @@ class OperatorRequests:
         self._directory = directory
         self._paths: dict[PersonAsked, str] = {}
 
-    def post(self, asked: PersonAsked, token: str) -> str:
+    def post(self, request: PersonAsked, token: str) -> str:
         """Write a request to a file with an unguessable name; return the file's path.
 
         Raises:
@@ -34,7 +34,7 @@ class OperatorRequests:
         fresh = f"{path}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no symbolic link
         with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"verb": asked.verb, "name": asked.name}, file)
+            json.dump({"verb": request.verb, "name": request.name}, file)
         os.replace(fresh, path)  # noqa: PTH105  `pathlib` is too heavy
         return path
 
@@ -45,16 +45,16 @@ class OperatorRequests:
         known = [name for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX)]
         for name in known[:REQUESTS_MAX]:
             path = f"{self._directory}/{name}"
-            asked = _read(path)
-            if asked is None:
+            request = _read(path)
+            if request is None:
                 _remove(path)
             else:
-                self._paths[asked] = path
+                self._paths[request] = path
         return tuple(self._paths)
 
-    def done(self, asked: PersonAsked) -> None:
+    def done(self, request: PersonAsked) -> None:
         """Delete a processed request."""
-        _remove(self._paths[asked])
+        _remove(self._paths[request])
 
 
 def _read(path: str) -> PersonAsked | None:

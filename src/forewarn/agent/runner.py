@@ -367,10 +367,10 @@ class Runner:
         if now_ms < self._heed_ms:
             return
         self._heed_ms = now_ms + HEED_MS
-        for asked in self._requests.pending():
-            self.log.say("asked", f"An operator asks to {asked.verb} {asked.name}.")
-            self._step_core((asked,))
-            self._requests.done(asked)
+        for request in self._requests.pending():
+            self.log.say("asked", f"An operator asks to {request.verb} {request.name}.")
+            self._step_core((request,))
+            self._requests.done(request)
 
     def _log_end(self, ended: HookEnded, output: str) -> None:
         self.metrics.ended(ended)

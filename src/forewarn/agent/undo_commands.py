@@ -59,8 +59,8 @@ def ask(verb: str, options: argparse.Namespace) -> int:
         name = str(options.name)
         if not any(name == key or name.upper() in holders for key, holders in steps.items()):
             raise NothingToUndo(name=name, known=", ".join(sorted(steps)) or "nothing")
-        asked = PersonAsked(verb, name)
-        path = Path(OperatorRequests(directory).post(asked, Ids().token("request")))
+        request = PersonAsked(verb, name)
+        path = Path(OperatorRequests(directory).post(request, Ids().token("request")))
     except OSError as error:
         raise StateUnusable(directory=directory, reason=error.strerror or error) from error
     for _ in range(int(TAKEN_S / LOOK_S)):

@@ -60,7 +60,7 @@ async def keep_for_confirmation(call: ApiCall, route: Route) -> ApiResponse:
         body = call.body.decode()
     except UnicodeDecodeError as error:
         raise BodyUnreadable(reason="it is not UTF-8") from error
-    asked = Confirmation(
+    confirmation = Confirmation(
         0,
         principal=authority.principal,
         actor=call.actor,
@@ -75,9 +75,9 @@ async def keep_for_confirmation(call: ApiCall, route: Route) -> ApiResponse:
         permission=route.permission.value,
         sentence=sentence_of(route, call),
     )
-    await call.control.submit(AskConfirmation(asked), call.actor)
+    await call.control.submit(AskConfirmation(confirmation), call.actor)
     waiting = await call.control.read(_waiting)
-    kept = next(each for each in waiting if each.is_same_as(asked))
+    kept = next(each for each in waiting if each.is_same_as(confirmation))
     awaited = ConfirmationAwaited(id=kept.id, until=written(kept.expires_ms))
     return ApiResponse(error_body(awaited), awaited.status)
 

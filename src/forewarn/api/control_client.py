@@ -208,14 +208,14 @@ class ControlClient:
         if self.owners is not None:
             check_stimulus(stimulus, await self.fleet())
         call = self.call.record if self.call else None
-        asked = self.writer.submit(
+        submission = self.writer.submit(
             Confirmed(self.confirming, stimulus) if self.confirming else stimulus,
             actor,
             shown=True,
             call=call,
             authority=self.authority if self.owners is None else None,
         )
-        committed = await self._await_answer(asked, changes=True)
+        committed = await self._await_answer(submission, changes=True)
         if self.call and committed.changes:
             self.call.written = True
         if self.owners is None:
@@ -239,22 +239,22 @@ class ControlClient:
         return await self._await_answer(here.run_in_executor(None, question, store))
 
     async def _await_answer(
-        self, asked: Future[T] | asyncio.Future[T], *, changes: bool = False
+        self, source: Future[T] | asyncio.Future[T], *, changes: bool = False
     ) -> T:
         """Return an answer; after the deadline, cancel work that has not started, and raise."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[T] = here.create_future()
         # The request must not be part of a reference cycle: the garbage collector's runs would take
         # 0.2 ms of every twelfth call.
-        asked.add_done_callback(partial(_tell, here, answer))
+        source.add_done_callback(partial(_tell, here, answer))
         timer = here.call_later(self.answer_timeout_s, answer.cancel)
         try:
             return await answer
         except asyncio.CancelledError:
-            if not asked.cancel() and asked.done():
-                return asked.result()
+            if not source.cancel() and source.done():
+                return source.result()
             late = here.time() >= timer.when()
-            if changes and not asked.cancelled():
+            if changes and not source.cancelled():
                 reason = f"{self.answer_timeout_s:g} s passed" if late else "the service stopped"
                 raise CallResultUnknown(reason=reason) from None
             raise (AnswerOverdue(seconds=self.answer_timeout_s) if late else Stopping()) from None
@@ -263,20 +263,22 @@ class ControlClient:
 
 
 def _tell(
-    here: asyncio.AbstractEventLoop, answer: asyncio.Future[T], asked: Future[T] | asyncio.Future[T]
+    here: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[T],
+    source: Future[T] | asyncio.Future[T],
 ) -> None:
     """Resolve an answer on the event loop; ignore it once the loop has closed."""
     with contextlib.suppress(RuntimeError):
-        here.call_soon_threadsafe(_copy_result, asked, answer)
+        here.call_soon_threadsafe(_copy_result, source, answer)
 
 
-def _copy_result(asked: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
-    if asked.cancelled():
+def _copy_result(source: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
+    if source.cancelled():
         return
-    error = asked.exception()  # read the exception, so that asyncio does not log it as unused
+    error = source.exception()  # read the exception, so that asyncio does not log it as unused
     if answer.done():
         return
     if error is None:
-        answer.set_result(asked.result())
+        answer.set_result(source.result())
     else:
         answer.set_exception(error)

@@ -209,18 +209,18 @@ CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
 FIRST_GROUP: schemas.ObjectSchema[OwnerOrder] = schemas.ObjectSchema(
     "FirstGroup",
     "The test group of an owner: its hosts are worked on before the owner's other hosts.",
-    schemas.Member("owner", schemas.TEXT, "asked.owner", "Owner of the VMs; may be empty."),
-    schemas.Member("group", schemas.TEXT, "asked.group"),
+    schemas.Member("owner", schemas.TEXT, "first_group.owner", "Owner of the VMs; may be empty."),
+    schemas.Member("group", schemas.TEXT, "first_group.group"),
     schemas.Member(
         "observation_s",
         schemas.WHOLE,
-        "asked.observation_s",
+        "first_group.observation_s",
         "Time between the work on the hosts of the group and on the others.",
     ),
     schemas.Member(
         "held",
         schemas.TEXT,
-        "asked.held",
+        "first_group.held",
         "Why the owner holds its other hosts until their hand-back deadline; empty: it does not.",
     ),
     schemas.Member("first", schemas.TEXTS, meaning="Hosts with VMs of the group."),

@@ -249,8 +249,8 @@ class Dispatch:
                 return _response(answer), answer.kept
 
             return await answered_once(self._control, request, body=body, audit=audit, act=act)
-        asked = _run_route(route, call, audit)
-        answer = await (while_waited_for(asked, request) if route.abandonable else asked)
+        response = _run_route(route, call, audit)
+        answer = await (while_waited_for(response, request) if route.abandonable else response)
         return answer.stream or _response(answer)
 
     async def _form(self, form: Form | None, body: bytes, media: str) -> Values:
@@ -319,13 +319,13 @@ async def refuse_path(request: Request, error: Exception) -> Response:
     return refusal(OurError())
 
 
-async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> ApiResponse:
+async def while_waited_for(work: Awaitable[ApiResponse], request: Request) -> ApiResponse:
     """Return an answer, or cancel the work if the caller disconnects.
 
     Raises:
         ClientDisconnect: the caller has disconnected.
     """
-    working = asyncio.ensure_future(asked)
+    working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)

@@ -114,16 +114,16 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     Source: F-2.
     """
-    asked = await _read_maintenance(call)
+    request = await _read_maintenance(call)
     topology = await call.control.fleet()
     now_ms = call.control.clock.now_ms()
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
-        for host in asked.hosts:
+        for host in request.hosts:
             if host not in topology.hosts:
                 raise Unknown(kind="host", name=host)
-        maintenance = asked.maintenance(0, now_ms, call.actor)
-        wanted = replace(maintenance, return_s=return_time_s(asked, view.policy))
+        maintenance = request.maintenance(0, now_ms, call.actor)
+        wanted = replace(maintenance, return_s=return_time_s(request, view.policy))
         task = planner_task(view.state, wanted, policy=view.policy, now_ms=now_ms)
         live = view.state.operations.values()
         occupied = {each.host for each in live if each.state is OperationState.RUNNING}
@@ -131,11 +131,11 @@ async def preview_maintenance(call: ApiCall) -> ApiResponse:
 
     task, occupied = await call.control.read(take)
     kept = await call.control.compute(lambda: call.control.writer.planner.make(task))
-    returning = bool(asked.return_vms)
+    returning = bool(request.return_vms)
     groups = await call.control.compute(
         lambda: outlook(kept.body, topology, occupied, returning=returning)
     )
-    unasked = await call.control.read(lambda view: unasked_groups(view, asked.hosts))
+    unasked = await call.control.read(lambda view: unasked_groups(view, request.hosts))
     room = await call.control.compute(lambda: memory_by_wave(kept, topology, returning=returning))
     shown = {
         "plan": PLAN.of(kept),

@@ -72,16 +72,16 @@ def records_of(values: Values) -> ChangeTopology:
     return ChangeTopology(hosts=hosts, groups=tuple(groups.values()), vms=tuple(vms))
 
 
-def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
+def pruned(change: ChangeTopology, before: Topology) -> ChangeTopology:
     """Return a change that also removes all records outside the topology; O(fleet).
 
     Raises:
         FleetEmptied: the topology is empty.
     """
     named = {
-        "vm": {each.name for each in asked.vms},
-        "group": {each.name for each in asked.groups},
-        "host": {each.name for each in asked.hosts},
+        "vm": {each.name for each in change.vms},
+        "group": {each.name for each in change.groups},
+        "host": {each.name for each in change.hosts},
     }
     known: dict[str, Mapping[str, object]] = {
         "vm": before.vms,
@@ -93,7 +93,7 @@ def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
     removed = tuple(
         (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
     )
-    return replace(asked, removed=removed)
+    return replace(change, removed=removed)
 
 
 def host_of(name: str, values: Values) -> Host:

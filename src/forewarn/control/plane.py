@@ -377,14 +377,14 @@ class ControlPlane(StateView):
 
     def _ended(self, stimulus: PlaneStimulus) -> CallerError | None:
         """Return an error if an operation or maintenance has ended; otherwise None."""
-        asked = WORDS.get(type(stimulus), "")
+        verb = WORDS.get(type(stimulus), "")
         if isinstance(stimulus, OperatorWord | DeclareMaintenance | DecideDeferral):
             ended = self.store.maintenances.get(stimulus.maintenance)
             if ended is not None:
                 state = ended.state.value
-                return MaintenanceWrongState(maintenance=ended.id, state=state, asked=asked)
+                return MaintenanceWrongState(maintenance=ended.id, state=state, asked=verb)
         elif isinstance(stimulus, Cancel | Complete | Retry):
             known = self.store.operation(stimulus.operation)
             if known is not None:
-                return WrongState(operation=known.id, state=known.state.value, asked=asked)
+                return WrongState(operation=known.id, state=known.state.value, asked=verb)
         return None

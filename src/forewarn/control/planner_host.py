@@ -395,7 +395,7 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
         raise ValueError("the plan cannot be read") from error
     named = [host for wave in body.waves for host in wave.hosts]
     named += [host for host, _ in body.blocked]
-    if not set(task.asked.hosts).issuperset(named):
+    if not set(task.request.hosts).issuperset(named):
         raise ValueError("the plan has hosts that were not requested")
     parent = task.in_force.id if task.in_force else ""
     return MaintenancePlan(plan_id, task.maintenance, parent, task.now_ms, body)

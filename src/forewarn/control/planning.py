@@ -31,7 +31,7 @@ from forewarn.core.usage import disturbed_owners, owners_of
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
-from forewarn.planning.plan import Asked, FleetState, Live, Plan
+from forewarn.planning.plan import FleetState, Live, Plan, PlanRequest
 from forewarn.planning.plan_text import PlanBody
 from forewarn.planning.planner import plan as make_plan
 from forewarn.planning.policy import MaintenancePolicy
@@ -114,7 +114,7 @@ class PlannerTask:
     state: FleetState
     in_force: MaintenancePlan | None
     policy: MaintenancePolicy
-    asked: Asked
+    request: PlanRequest
     now_ms: int
     #: Time after which no caller waits for the plan any more, in seconds; 0: no limit.
     patience_s: float = 0
@@ -140,7 +140,7 @@ def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     return PlanMade(
         task.maintenance,
         plan,
-        task.asked.postponed,
+        task.request.postponed,
         rests_until_ms,
         task.applied,
         task.declaration,
@@ -169,7 +169,7 @@ def planner_task(
         _state_of(state, maintenance, now_ms=now_ms, base=base),
         state.plans.get(maintenance.plan),
         planning_policy(base, policy, maintenance, planning_ms=planning_ms),
-        asked_of(state, maintenance, now_ms),
+        plan_request(state, maintenance, now_ms),
         now_ms,
         applied=state.applied_policy,
         declaration=maintenance.declaration,
@@ -200,9 +200,9 @@ def made(task: PlannerTask) -> MaintenancePlan:
         PlanRefused: the plan breaks a rule.
     """
     fleet, policy, room = fleet_of(task.fleet), task.policy, task.fleet.room
-    in_force = plan_of(task.in_force, task.asked) if task.in_force else None
+    in_force = plan_of(task.in_force, task.request) if task.in_force else None
     state = replace(task.state, in_force=in_force)
-    plan = make_plan(fleet, state, policy, now_ms=task.now_ms, asked=task.asked)
+    plan = make_plan(fleet, state, policy, now_ms=task.now_ms, request=task.request)
     findings = check(plan, fleet, state=state, policy=policy)
     if findings:
         raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=findings[0].sentence)
@@ -336,9 +336,9 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
     )
 
 
-def asked_of(state: State, maintenance: Maintenance, now_ms: int) -> Asked:
+def plan_request(state: State, maintenance: Maintenance, now_ms: int) -> PlanRequest:
     """Return the request of a maintenance to the planner; O(VMs on hosts of declared work)."""
-    return Asked(
+    return PlanRequest(
         maintenance.hosts,
         maintenance.duration_s,
         maintenance.move_s,
@@ -430,7 +430,9 @@ def _owners_disturbed(
     return tuple(sorted(last_ms.items()))
 
 
-def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
+def plan_of(kept: MaintenancePlan, request: PlanRequest) -> Plan:
     """Return a plan in force in the planner's values; its waves have the hosts and their times."""
     body = kept.body
-    return Plan(kept.id, kept.parent, kept.made_ms, asked, (), body.blocked, body.waves, body.bound)
+    return Plan(
+        kept.id, kept.parent, kept.made_ms, request, (), body.blocked, body.waves, body.bound
+    )

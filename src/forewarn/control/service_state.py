@@ -114,7 +114,7 @@ class Liveness:
         self._elapsed_ms = elapsed_ms
         self._parts: dict[str, Callable[[Callable[[], object]], object]] = {}
         #: Part -> start of its unanswered question.
-        self._asked: dict[str, int] = {}
+        self._asked_ms: dict[str, int] = {}
 
     def watch(self, part: str, ask: Callable[[Callable[[], object]], object]) -> None:
         """Start watching a part: `ask` makes the part call the given function."""
@@ -124,8 +124,8 @@ class Liveness:
         """Ask all parts without an open question; return the parts with an overdue answer."""
         now_ms = self._elapsed_ms()
         for part, ask in tuple(self._parts.items()):
-            if part not in self._asked:
-                self._asked[part] = now_ms
-                ask(partial(self._asked.pop, part, None))
-        asked = tuple(self._asked.items())
-        return tuple(part for part, since_ms in asked if now_ms - since_ms > SILENT_MS_MAX)
+            if part not in self._asked_ms:
+                self._asked_ms[part] = now_ms
+                ask(partial(self._asked_ms.pop, part, None))
+        unanswered = tuple(self._asked_ms.items())
+        return tuple(part for part, since_ms in unanswered if now_ms - since_ms > SILENT_MS_MAX)

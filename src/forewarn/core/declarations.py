@@ -149,7 +149,7 @@ def _declared(
     assert maintenance.declaration is not None
     orders = owner_orders(state, maintenance)
     places = {
-        (host, each.asked.owner): place
+        (host, each.first_group.owner): place
         for each in orders
         if not each.problem
         for hosts, place in ((each.first, HostPlace.FIRST), (each.after, HostPlace.AFTER))
@@ -164,7 +164,7 @@ def _declared(
         maintenance,
         maintenance.declaration,
         tuple(resources),
-        tuple([each for each in orders if each.asked.owner in owners]),
+        tuple([each for each in orders if each.first_group.owner in owners]),
     )
 
 

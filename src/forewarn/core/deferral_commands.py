@@ -182,22 +182,22 @@ def _problem(
     return ""
 
 
-def _by_policy(draft: Draft, maintenance: Maintenance, asked: Deferral) -> Deferral:
+def _by_policy(draft: Draft, maintenance: Maintenance, deferral: Deferral) -> Deferral:
     """Return a request as the policy answers it."""
     assert maintenance.declaration is not None
     policy, now_ms = draft.maintenance_policy, draft.now_ms
     latest_ms = maintenance.declaration.deadline_ms + policy.deferral_limit_s * SECOND_MS
-    if asked.until_ms <= latest_ms:
+    if deferral.until_ms <= latest_ms:
         text = f"the policy allows deadlines until {_second(latest_ms)}"
-        return answered(asked, DeferralState.GRANTED, now_ms, by=POLICY, answer=text)
+        return answered(deferral, DeferralState.GRANTED, now_ms, by=POLICY, answer=text)
     if policy.deferral_decision_s:
-        deadline_ms = deadline_of(draft.state, maintenance, asked.host, owner=asked.owner)
+        deadline_ms = deadline_of(draft.state, maintenance, deferral.host, owner=deferral.owner)
         decide_by_ms = min(now_ms + policy.deferral_decision_s * SECOND_MS, deadline_ms)
-        return replace(asked, decide_by_ms=decide_by_ms)
+        return replace(deferral, decide_by_ms=decide_by_ms)
     text = "the policy allows none"
     if policy.deferral_limit_s:
         text = f"the policy allows deadlines until {_second(latest_ms)} only"
-    return answered(asked, DeferralState.REFUSED, now_ms, by=POLICY, answer=text)
+    return answered(deferral, DeferralState.REFUSED, now_ms, by=POLICY, answer=text)
 
 
 def _answer(draft: Draft, maintenance: Maintenance, answers: list[Deferral]) -> None:

@@ -25,7 +25,7 @@ from forewarn.values import replace
 _FIXED = frozenset({OperationState.ANNOUNCED, OperationState.RUNNING})
 
 
-def change(draft: Draft, asked: ChangeTopology) -> None:
+def change(draft: Draft, request: ChangeTopology) -> None:
     """Put and remove hosts, groups and VMs, all or nothing.
 
     Raises:
@@ -37,20 +37,20 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
     """
     before = draft.topology
     known = _tables(before)
-    for kind, name in asked.absent:
+    for kind, name in request.absent:
         if name in known[kind]:
             raise AlreadyExists(kind=kind, name=name)
     change = FleetChange(
-        {host.name: _in_its_health(before, host) for host in asked.hosts},
-        {group.name: _with_switched_off(before, group) for group in asked.groups},
-        {vm.name: vm for vm in asked.vms},
+        {host.name: _in_its_health(before, host) for host in request.hosts},
+        {group.name: _with_switched_off(before, group) for group in request.groups},
+        {vm.name: vm for vm in request.vms},
     )
     wanted = _tables(change)
-    for kind, name in asked.removed:
+    for kind, name in request.removed:
         if wanted[kind].get(name, known[kind].get(name)) is None:
             raise Unknown(kind=kind, name=name)
         wanted[kind][name] = None
-    _check_removals(before, asked, change)
+    _check_removals(before, request, change)
     for kind, records in wanted.items():
         for name in [name for name in records if records[name] == known[kind].get(name)]:
             del records[name]
@@ -98,9 +98,9 @@ def _with_switched_off(before: Topology, group: Group) -> Group:
     return replace(group, switched_off=known.switched_off)
 
 
-def _check_removals(before: Topology, asked: ChangeTopology, change: FleetChange) -> None:
+def _check_removals(before: Topology, request: ChangeTopology, change: FleetChange) -> None:
     vms = change.vms
-    for kind, name in asked.removed:
+    for kind, name in request.removed:
         if kind == "vm":
             continue
         there = before.vms_on(name) if kind == "host" else before.vms_in(name)

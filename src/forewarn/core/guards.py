@@ -128,16 +128,16 @@ def _answers_for_owner(
 
 
 def _hosts_of(
-    draft: Draft, asked: RequestMaintenance | StartMaintenance | DeclareMaintenance
+    draft: Draft, request: RequestMaintenance | StartMaintenance | DeclareMaintenance
 ) -> Iterable[str]:
     """Return the hosts that work affects; unknown names are refused elsewhere."""
-    if not isinstance(asked, RequestMaintenance):
-        maintenance = draft.maintenances.get(asked.maintenance)
+    if not isinstance(request, RequestMaintenance):
+        maintenance = draft.maintenances.get(request.maintenance)
         return maintenance.hosts if maintenance else ()
-    if TRAITS[asked.cause].target is TargetKind.HOST:
-        return asked.targets
+    if TRAITS[request.cause].target is TargetKind.HOST:
+        return request.targets
     vms = draft.topology.vms
-    return [vms[name].host for name in asked.targets if name in vms]
+    return [vms[name].host for name in request.targets if name in vms]
 
 
 def _affects_too_many(draft: Draft, hosts: Iterable[str]) -> bool:

@@ -53,9 +53,9 @@ RESTORED = "a backup was restored"
 UNKNOWN = "unknown since a backup was restored; its driver is asked"
 
 
-def request(draft: Draft, asked: stimuli.RequestMaintenance) -> tuple[int, ...]:
+def request(draft: Draft, command: stimuli.RequestMaintenance) -> tuple[int, ...]:
     """Plan requested work. See O-2."""
-    return transitions.plan(draft, planned_operations(draft, asked))
+    return transitions.plan(draft, planned_operations(draft, command))
 
 
 def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
@@ -450,10 +450,10 @@ def _live(draft: Draft, number: int) -> Operation:
     return operation
 
 
-def _running(draft: Draft, number: int, asked: str) -> Operation:
+def _running(draft: Draft, number: int, move: str) -> Operation:
     operation = _live(draft, number)
     if operation.state is not OperationState.RUNNING:
-        raise WrongState(operation=operation.id, state=operation.state.value, asked=asked)
+        raise WrongState(operation=operation.id, state=operation.state.value, asked=move)
     return operation
 
 

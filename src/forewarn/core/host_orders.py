@@ -22,7 +22,7 @@ TEST_S = 86_400
 class OwnerOrder:
     """The hosts of an owner of declared work, with its test group."""
 
-    asked: FirstGroup
+    first_group: FirstGroup
     #: Hosts with VMs of the test group, and the owner's other hosts.
     first: tuple[str, ...]
     after: tuple[str, ...]
@@ -32,10 +32,10 @@ class OwnerOrder:
 
 def owner_orders(state: State, maintenance: Maintenance) -> tuple[OwnerOrder, ...]:
     """Return the orders that owners asked for; O(VMs on the declared hosts), 0 without orders."""
-    asked = maintenance.declaration.first_groups if maintenance.declaration else ()
-    if not asked:
+    first_groups = maintenance.declaration.first_groups if maintenance.declaration else ()
+    if not first_groups:
         return ()
-    group_of = {each.owner: each.group for each in asked}
+    group_of = {each.owner: each.group for each in first_groups}
     first: dict[str, list[str]] = {owner: [] for owner in group_of}
     after: dict[str, list[str]] = {owner: [] for owner in group_of}
     topology = state.topology
@@ -46,7 +46,7 @@ def owner_orders(state: State, maintenance: Maintenance) -> tuple[OwnerOrder, ..
     contradicting = _contradicting(first, after)
     canaries = set(maintenance.canary_hosts)
     orders = []
-    for each in asked:
+    for each in first_groups:
         problem = ""
         if each.owner in contradicting:
             problem = "other owners of its hosts asked for the contrary"
@@ -98,7 +98,7 @@ def orders_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
             HostOrder(
                 tuple([host for host in each.first if host not in targets]),
                 each.after,
-                each.asked.observation_s,
+                each.first_group.observation_s,
                 max(ends_ms, default=0),
             )
         )
@@ -108,7 +108,7 @@ def orders_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
 def _has_lapsed(maintenance: Maintenance, order: OwnerOrder, now_ms: int) -> bool:
     """Whether the time for a test and its observation is over."""
     assert maintenance.declaration is not None
-    left_ms = (TEST_S + order.asked.observation_s) * SECOND_MS
+    left_ms = (TEST_S + order.first_group.observation_s) * SECOND_MS
     return now_ms >= maintenance.declaration.deadline_ms + left_ms
 
 

@@ -29,39 +29,39 @@ LIFTABLE = (ConfirmedAct.ANSWER, ConfirmedAct.FAIL_HOST, ConfirmedAct.START_MAIN
 LIFT_S_MAX = 4 * 3600
 
 
-def lift(draft: Draft, asked: stimuli.LiftConfirmation) -> tuple[int, ...]:
+def lift(draft: Draft, request: stimuli.LiftConfirmation) -> tuple[int, ...]:
     """Lift the confirmation of an act for the caller, and open its review.
 
     Raises:
         LiftRefused: nothing is to be lifted, or not for this time.
     """
     problem, authority = "", draft.authority
-    if asked.act not in LIFTABLE:
+    if request.act not in LIFTABLE:
         problem = "it decides who may act or who answers"
-    elif asked.act not in draft.maintenance_policy.confirm or authority is None:
+    elif request.act not in draft.maintenance_policy.confirm or authority is None:
         problem = "the policy requires none"
-    elif not draft.now_ms < asked.until_ms <= draft.now_ms + LIFT_S_MAX * SECOND_MS:
+    elif not draft.now_ms < request.until_ms <= draft.now_ms + LIFT_S_MAX * SECOND_MS:
         problem = f"it must end within {LIFT_S_MAX // 3600} hours"
-    elif lift_of(draft, asked.act):
+    elif lift_of(draft, request.act):
         problem = "it is lifted already"
     if problem:
-        raise LiftRefused(act=asked.act.value, problem=problem)
+        raise LiftRefused(act=request.act.value, problem=problem)
     assert authority is not None, "checked above"
     review = Ticket(
         draft.next_number(),
         TicketType.REVIEW,
         TicketTarget.SERVICE,
-        asked.act.value,
+        request.act.value,
         opened_ms=draft.now_ms,
         updated_ms=draft.now_ms,
-        description=asked.reason,
+        description=request.reason,
         account=authority.principal,
         actor=draft.actor,
         state=TicketState.IN_WORK,
-        due_ms=asked.until_ms,
+        due_ms=request.until_ms,
     )
     about = f"{review.account} needs no second person for {review.target}"
-    draft.put("ticket.opened", f"{review.id}: {about}: {asked.reason}", review)
+    draft.put("ticket.opened", f"{review.id}: {about}: {request.reason}", review)
     return (review.number,)
 
 
@@ -90,7 +90,7 @@ def note_uses(draft: Draft) -> None:
         draft.put("ticket.used", f"{used.id}: {text}", used)
 
 
-def check_reviewer(draft: Draft, review: Ticket, asked: stimuli.MoveTicket) -> None:
+def check_reviewer(draft: Draft, review: Ticket, request: stimuli.MoveTicket) -> None:
     """Refuse the end of a review by the person it is about, or without a text.
 
     Raises:
@@ -98,10 +98,10 @@ def check_reviewer(draft: Draft, review: Ticket, asked: stimuli.MoveTicket) -> N
     """
     persons = draft.state.access.persons(draft.authority) if draft.authority else frozenset()
     problem = ""
-    if asked.move in {TicketMove.CLOSE, TicketMove.RESOLVE, TicketMove.REFUSE}:
+    if request.move in {TicketMove.CLOSE, TicketMove.RESOLVE, TicketMove.REFUSE}:
         if review.account in persons:
             problem = "another person must review it"
-        elif not asked.text:
+        elif not request.text:
             problem = "its review needs a text"
     if problem:
         raise OwnReview(ticket=review.id, principal=review.account, problem=problem)

@@ -69,69 +69,69 @@ from forewarn.values import replace
 WAITED_PARTS = 8
 
 
-def create(draft: Draft, asked: stimuli.CreateMaintenance) -> tuple[int, ...]:
+def create(draft: Draft, request: stimuli.CreateMaintenance) -> tuple[int, ...]:
     """Create a draft; the planner plans it separately. Costs its hosts. See F-1."""
-    _check(draft, asked)
-    maintenance = asked.maintenance(draft.next_number(), draft.now_ms, draft.actor)
-    maintenance = replace(maintenance, return_s=return_time_s(asked, draft.policy))
+    _check(draft, request)
+    maintenance = request.maintenance(draft.next_number(), draft.now_ms, draft.actor)
+    maintenance = replace(maintenance, return_s=return_time_s(request, draft.policy))
     hosts = pluralized(len(maintenance.hosts))
-    text = f"{maintenance.id} is a draft: {asked.cause.value} of {hosts}"
+    text = f"{maintenance.id} is a draft: {request.cause.value} of {hosts}"
     draft.put("maintenance.created", text, maintenance)
     return (maintenance.number,)
 
 
-def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
-    problem = _problem_of_work(asked) or _problem_of_hosts(asked)
-    if not problem and asked.deadline_ms:
-        late = asked.deadline_ms <= max(draft.now_ms, asked.earliest_ms or 0)
+def _check(draft: Draft, request: stimuli.CreateMaintenance) -> None:
+    problem = _problem_of_work(request) or _problem_of_hosts(request)
+    if not problem and request.deadline_ms:
+        late = request.deadline_ms <= max(draft.now_ms, request.earliest_ms or 0)
         problem = "its deadline is not after its earliest start" if late else ""
     if problem:
         raise MaintenanceInvalid(problem=problem)
-    for host in asked.hosts:
+    for host in request.hosts:
         if host not in draft.topology.hosts:
             raise Unknown(kind="host", name=host)
-    problem = _problem_of_domain(draft, asked)
+    problem = _problem_of_domain(draft, request)
     if problem:
         raise MaintenanceInvalid(problem=problem)
 
 
-def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
-    traits = TRAITS[asked.cause]
+def _problem_of_work(request: stimuli.CreateMaintenance) -> str:
+    traits = TRAITS[request.cause]
     if traits.target is not TargetKind.HOST or not traits.routine or traits.source is Source.USER:
-        return f"{asked.cause.value} is not routine work on hosts"
-    if asked.impact not in {None, traits.impact, *traits.also}:
-        return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
+        return f"{request.cause.value} is not routine work on hosts"
+    if request.impact not in {None, traits.impact, *traits.also}:
+        return f"its impact cannot be {request.impact.value if request.impact else ''}"
     most = duration_text(DURATION_S_MAX)
-    if not 1 <= asked.duration_s <= DURATION_S_MAX:
-        return f"each host takes {duration_text(asked.duration_s)}; give 1s to {most}"
-    if not 0 <= asked.move_s <= DURATION_S_MAX:
-        return f"moving VMs away takes {duration_text(asked.move_s)}; give 0s to {most}"
-    if asked.return_vms and (not asked.move_s or asked.cause is Cause.LIVE_MIGRATION):
+    if not 1 <= request.duration_s <= DURATION_S_MAX:
+        return f"each host takes {duration_text(request.duration_s)}; give 1s to {most}"
+    if not 0 <= request.move_s <= DURATION_S_MAX:
+        return f"moving VMs away takes {duration_text(request.move_s)}; give 0s to {most}"
+    if request.return_vms and (not request.move_s or request.cause is Cause.LIVE_MIGRATION):
         return "VMs return only if they leave first (--move-vms), and not after live migrations"
-    return "" if asked.max_failures >= 0 else "its limit of failures is negative"
+    return "" if request.max_failures >= 0 else "its limit of failures is negative"
 
 
-def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
-    hosts = set(asked.hosts)
-    if not 1 <= len(asked.hosts) <= HOSTS_MAX:
-        return f"it names {len(asked.hosts)} hosts; name 1 to {HOSTS_MAX}"
-    if len(hosts) != len(asked.hosts):
+def _problem_of_hosts(request: stimuli.CreateMaintenance) -> str:
+    hosts = set(request.hosts)
+    if not 1 <= len(request.hosts) <= HOSTS_MAX:
+        return f"it names {len(request.hosts)} hosts; name 1 to {HOSTS_MAX}"
+    if len(hosts) != len(request.hosts):
         return "it names a host twice"
-    others = sorted(set(asked.canary_hosts) - hosts)
+    others = sorted(set(request.canary_hosts) - hosts)
     return f"the canary {others[0]} is not among its hosts" if others else ""
 
 
-def _problem_of_domain(draft: Draft, asked: stimuli.CreateMaintenance) -> str:
+def _problem_of_domain(draft: Draft, request: stimuli.CreateMaintenance) -> str:
     """Return why a maintenance cannot work by failure domain; empty if it can. Source: T-12."""
-    label = asked.failure_domain
+    label = request.failure_domain
     if not label:
         return ""
     if label not in draft.maintenance_policy.failure_domains:
         return f"the policy does not name {label!r} among its failure_domains"
-    words = (draft.topology.words_on(host) for host in asked.hosts)
+    words = (draft.topology.words_on(host) for host in request.hosts)
     without = [
         host
-        for host, labels in zip(asked.hosts, words, strict=True)
+        for host, labels in zip(request.hosts, words, strict=True)
         if not any(each.startswith(f"{label}=") for each in labels)
     ]
     return f"host {without[0]} has no label {label}" if without else ""
@@ -146,7 +146,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> tuple[int, ...]:
     """
     if draft.maintenance_policy.require_declaration:
         raise DeclarationRequired(maintenance=f"m-{word.maintenance}")
-    started = _start_draft(draft, word.maintenance, asked="started")
+    started = _start_draft(draft, word.maintenance, move="started")
     draft.put("maintenance.started", f"{started.id} is running", started)
     return (word.maintenance,)
 
@@ -162,7 +162,7 @@ def declare(draft: Draft, word: stimuli.DeclareMaintenance) -> tuple[int, ...]:
     """
     severity, policy = word.severity, draft.maintenance_policy
     emergency = severity is Severity.EMERGENCY
-    started = _start_draft(draft, word.maintenance, asked="declared", emergency=emergency)
+    started = _start_draft(draft, word.maintenance, move="declared", emergency=emergency)
     least_s = policy.least_hand_back_s(severity)
     if emergency:
         named = replace(started, declaration=Declaration(0, 0, severity, waived=word.waived))
@@ -217,7 +217,7 @@ def _open_review(draft: Draft, declared: Maintenance) -> None:
     draft.put("ticket.opened", text, review)
 
 
-def _start_draft(draft: Draft, number: int, *, asked: str, emergency: bool = False) -> Maintenance:
+def _start_draft(draft: Draft, number: int, *, move: str, emergency: bool = False) -> Maintenance:
     """Return a draft as it is once started.
 
     The plan of a draft does not know yet that the draft is an emergency.
@@ -225,7 +225,7 @@ def _start_draft(draft: Draft, number: int, *, asked: str, emergency: bool = Fal
     Raises:
         MaintenanceImpossible: by its plan, a host can never be done.
     """
-    maintenance = _movable(draft, number, MaintenanceState.DRAFT, asked=asked)
+    maintenance = _movable(draft, number, MaintenanceState.DRAFT, move=move)
     impossible = None if emergency else why_impossible(draft, maintenance)
     if impossible is not None:
         raise MaintenanceImpossible(maintenance=maintenance.id, problem=impossible.text)
@@ -236,7 +236,7 @@ def _start_draft(draft: Draft, number: int, *, asked: str, emergency: bool = Fal
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
     """Pause a maintenance: announce no more hosts, and withdraw announced work. Source: F-6."""
-    maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
+    maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, move="paused")
     phase = maintenance.phase
     halted = Halted(
         word.reason,
@@ -257,7 +257,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> tuple[int, ...]:
 def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
     """Resume a maintenance; hosts that failed are tried again. See F-1."""
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
-    maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
+    maintenance = _movable(draft, word.maintenance, *halted, move="resumed")
     number, phase = maintenance.number, maintenance.phase
     assert isinstance(phase, Halted), maintenance
     forgiven = maintenance.forgiven
@@ -292,7 +292,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> tuple[int, ...]:
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> tuple[int, ...]:
     """Cancel a maintenance: withdraw announced work; running work finishes first. See F-6."""
     states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
-    maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
+    maintenance = _movable(draft, word.maintenance, *states, move="cancelled")
     halted = Halted(word.reason)
     cancelled = move_maintenance(maintenance, MaintenanceMove.CANCEL, halted, now_ms=draft.now_ms)
     text = transitions.with_reason(f"{cancelled.id} is cancelled", word.reason)
@@ -432,11 +432,11 @@ def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:
         stop(draft, maintenance, failed.reason)
 
 
-def _movable(draft: Draft, number: int, *states: MaintenanceState, asked: str) -> Maintenance:
+def _movable(draft: Draft, number: int, *states: MaintenanceState, move: str) -> Maintenance:
     maintenance = known_maintenance(draft, number)
     if maintenance.state not in states:
         state = maintenance.state.value
-        raise MaintenanceWrongState(maintenance=maintenance.id, state=state, asked=asked)
+        raise MaintenanceWrongState(maintenance=maintenance.id, state=state, asked=move)
     return maintenance
 
 

@@ -204,14 +204,14 @@ def _problem_of_destination(draft: Draft, operation: Operation) -> str:
     return ""
 
 
-def _check_limit(draft: Draft, asked: list[Operation]) -> None:
+def _check_limit(draft: Draft, operations: list[Operation]) -> None:
     """Refuse scheduled user-initiated work beyond an owner's limit. Source: O-1.
 
     Costs the scheduled operations of the requesting owners. Work that needs no approval starts at
     once, so it does not count. See B-3, A-10.
     """
     limit = draft.policy.max_user_operations
-    wanted = Counter(_owners_of(draft, asked) if limit else ())
+    wanted = Counter(_owners_of(draft, operations) if limit else ())
     for owner, count in wanted.items():
         before = Counter(_owners_of(draft, draft.operations(("owner", owner))))[owner]
         if before + count > limit:

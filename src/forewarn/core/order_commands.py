@@ -34,10 +34,10 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
         text = f"{word.by} wants no test first in {maintenance.id}"
         return _record(draft, maintenance, word.owner, None, text=text)
     held = before.held if before else ""
-    asked = FirstGroup(word.owner, word.group, word.observation_s, held)
+    first_group = FirstGroup(word.owner, word.group, word.observation_s, held)
     text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
     text = f"{text}, and observes it for {duration_text(word.observation_s)}"
-    return _record(draft, maintenance, word.owner, asked, text=text)
+    return _record(draft, maintenance, word.owner, first_group, text=text)
 
 
 def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
@@ -56,8 +56,8 @@ def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
         raise OrderRefused(maintenance=maintenance.id, problem=problem)
     does = "holds" if word.reason else "no longer holds"
     text = f"{word.by} {does} the hosts after the test in {maintenance.id}"
-    asked = replace(before, held=word.reason)
-    return _record(draft, maintenance, word.owner, asked, text=with_reason(text, word.reason))
+    first_group = replace(before, held=word.reason)
+    return _record(draft, maintenance, word.owner, first_group, text=with_reason(text, word.reason))
 
 
 def _declaration_of(
@@ -117,15 +117,15 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
 
 
 def _record(
-    draft: Draft, maintenance: Maintenance, owner: str, asked: FirstGroup | None, *, text: str
+    draft: Draft, maintenance: Maintenance, owner: str, first_group: FirstGroup | None, *, text: str
 ) -> tuple[int, ...]:
     """Replace what an owner asked for, and plan again; the entry is about the test group."""
     declaration = maintenance.declaration
     assert declaration is not None
-    named = asked or _asked_by(declaration, owner)
+    named = first_group or _asked_by(declaration, owner)
     group = draft.topology.groups.get(named.group) if named else None
     others = [each for each in declaration.first_groups if each.owner != owner]
-    every = sorted([*others, *([asked] if asked else [])], key=lambda each: each.owner)
+    every = sorted([*others, *([first_group] if first_group else [])], key=lambda each: each.owner)
     answers = declaration.answers + 1
     declaration = replace(declaration, answers=answers, first_groups=tuple(every))
     ordered = replace(maintenance, declaration=declaration)

@@ -199,12 +199,12 @@ def _fail(draft: Draft, failed: Target) -> None:
     draft.look_at(failed.maintenance)
 
 
-def return_time_s(asked: CreateMaintenance, policy: NoticePolicy) -> int:
+def return_time_s(request: CreateMaintenance, policy: NoticePolicy) -> int:
     """Return how long the VMs of a host take to return, in seconds, notice included; 0: they stay.
 
     The return takes as long as the departure did.
     """
-    return policy.notice_s[Impact.FREEZE] + asked.move_s if asked.return_vms else 0
+    return policy.notice_s[Impact.FREEZE] + request.move_s if request.return_vms else 0
 
 
 def followed_by(maintenance: Maintenance) -> FollowedBy:

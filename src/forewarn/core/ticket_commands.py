@@ -44,7 +44,7 @@ MOVED = {
 }
 
 
-def open_ticket(draft: Draft, asked: stimuli.OpenTicket) -> tuple[int, ...]:
+def open_ticket(draft: Draft, request: stimuli.OpenTicket) -> tuple[int, ...]:
     """Open a ticket about a VM, a host or a rack. See T-9, T-11.
 
     Raises:
@@ -52,47 +52,47 @@ def open_ticket(draft: Draft, asked: stimuli.OpenTicket) -> tuple[int, ...]:
         TicketInvalid: a retirement lacks its time.
         TooManyTickets: an owner has too many live tickets.
     """
-    hosts = _hosts_of(draft, asked.target_kind, asked.target)
+    hosts = _hosts_of(draft, request.target_kind, request.target)
     topology = draft.topology
-    if asked.target_kind is TicketTarget.VM:
-        vms: tuple[str, ...] = (asked.target,)
+    if request.target_kind is TicketTarget.VM:
+        vms: tuple[str, ...] = (request.target,)
     else:
         vms = tuple(name for host in hosts for name in topology.vms_on(host))
     there = frozenset(owners_of(topology, vms)) - {""}
-    owners = there if asked.owners is None else there & asked.owners
-    if asked.owners is not None and not owners:
-        raise _unknown(asked.target_kind, asked.target)
-    if asked.type is TicketType.RETIREMENT and not asked.due_ms:
-        raise TicketInvalid(target=asked.target, problem="a retirement needs a time")
-    for owner in owners if asked.owners is not None else ():
+    owners = there if request.owners is None else there & request.owners
+    if request.owners is not None and not owners:
+        raise _unknown(request.target_kind, request.target)
+    if request.type is TicketType.RETIREMENT and not request.due_ms:
+        raise TicketInvalid(target=request.target, problem="a retirement needs a time")
+    for owner in owners if request.owners is not None else ():
         live = sum(owner in each.owners for each in draft.state.tickets.values())
         if live >= LIVE_MAX:
             raise TooManyTickets(whose=owner, limit=LIVE_MAX, things="tickets")
-    of_rack = asked.target_kind is TicketTarget.RACK
+    of_rack = request.target_kind is TicketTarget.RACK
     ticket = Ticket(
         draft.next_number(),
-        asked.type,
-        asked.target_kind,
-        asked.target,
+        request.type,
+        request.target_kind,
+        request.target,
         opened_ms=draft.now_ms,
         updated_ms=draft.now_ms,
         owners=tuple(sorted(owners)),
         host="" if of_rack else hosts[0],
-        serial=asked.target if of_rack else serial_of(draft, hosts[0]),
-        category=asked.category,
-        description=asked.description,
-        evidence=asked.evidence,
-        account=asked.account,
-        external=asked.external,
+        serial=request.target if of_rack else serial_of(draft, hosts[0]),
+        category=request.category,
+        description=request.description,
+        evidence=request.evidence,
+        account=request.account,
+        external=request.external,
         actor=draft.actor,
-        due_ms=asked.due_ms,
+        due_ms=request.due_ms,
     )
     about = f"{ticket.type.value} about {ticket.target_kind.value} {ticket.target}"
     draft.put("ticket.opened", f"{ticket.id}: {about}: {ticket.description}", ticket)
     return (ticket.number,)
 
 
-def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
+def move(draft: Draft, request: stimuli.MoveTicket) -> tuple[int, ...]:
     """Ask, answer, resolve, refuse or close a ticket. See T-9.
 
     Raises:
@@ -100,45 +100,47 @@ def move(draft: Draft, asked: stimuli.MoveTicket) -> tuple[int, ...]:
         TicketWrongState: the ticket's state does not allow the move, or its work still runs.
         TooManyTickets: the ticket has too many texts.
     """
-    before = _live(draft, asked.ticket)
-    ends = asked.move in {TicketMove.CLOSE, TicketMove.REFUSE, TicketMove.RESOLVE}
-    if (before.state, asked.move) not in TICKET_MOVES:
-        raise TicketWrongState(ticket=before.id, state=before.state.value, asked=MOVED[asked.move])
+    before = _live(draft, request.ticket)
+    ends = request.move in {TicketMove.CLOSE, TicketMove.REFUSE, TicketMove.RESOLVE}
+    if (before.state, request.move) not in TICKET_MOVES:
+        raise TicketWrongState(
+            ticket=before.id, state=before.state.value, asked=MOVED[request.move]
+        )
     if ends and before.type is TicketType.INCIDENT and _runs(draft, before):
         raise TicketWrongState(
-            ticket=before.id, state="about running work", asked=MOVED[asked.move]
+            ticket=before.id, state="about running work", asked=MOVED[request.move]
         )
     if before.type is TicketType.REVIEW:
-        check_reviewer(draft, before, asked)
-    if asked.text and len(before.texts) >= TEXTS_MAX:
+        check_reviewer(draft, before, request)
+    if request.text and len(before.texts) >= TEXTS_MAX:
         raise TooManyTickets(whose=before.id, limit=TEXTS_MAX, things="texts")
-    after = move_ticket(before, asked.move, draft.now_ms)
-    if asked.text:
-        entry = TicketText(draft.now_ms, asked.by or draft.actor, asked.text)
+    after = move_ticket(before, request.move, draft.now_ms)
+    if request.text:
+        entry = TicketText(draft.now_ms, request.by or draft.actor, request.text)
         after = replace(after, texts=(*after.texts, entry))
     after = replace(
         after,
-        action=asked.action or after.action,
-        operation=asked.operation or after.operation,
+        action=request.action or after.action,
+        operation=request.operation or after.operation,
     )
     if after.type is TicketType.REPORT:
         closes_ms = draft.now_ms + AGREES_WITHIN_S * SECOND_MS
         after = replace(after, due_ms=closes_ms if after.state is TicketState.RESOLVED else None)
-    text = f"{after.id} is {MOVED[asked.move]}" + (f": {asked.text}" if asked.text else "")
-    answers = asked.move is TicketMove.ANSWER
+    text = f"{after.id} is {MOVED[request.move]}" + (f": {request.text}" if request.text else "")
+    answers = request.move is TicketMove.ANSWER
     draft.put(f"ticket.{'answered' if answers else after.state.value}", text, after)
     return (after.number,)
 
 
-def link(draft: Draft, asked: stimuli.LinkTicket) -> tuple[int, ...]:
+def link(draft: Draft, request: stimuli.LinkTicket) -> tuple[int, ...]:
     """Record the id of a ticket in another system. See T-10.
 
     Raises:
         UnknownTicket: no live ticket has this number.
     """
-    before = _live(draft, asked.ticket)
-    if before.external != asked.external:
-        after = replace(before, external=asked.external, updated_ms=draft.now_ms)
+    before = _live(draft, request.ticket)
+    if before.external != request.external:
+        after = replace(before, external=request.external, updated_ms=draft.now_ms)
         draft.put("ticket.linked", f"{after.id} is {after.external or 'not linked'}", after)
     return (before.number,)
 

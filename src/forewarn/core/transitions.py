@@ -52,8 +52,8 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
     for operation in operations:
         assert operation.state is OperationState.PLANNED, operation
         kind = "vm" if operation.of_vm else "host"
-        asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
-        text = f"{operation.id}: {asked} is requested"
+        work = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
+        text = f"{operation.id}: {work} is requested"
         draft.put("operation.planned", text, operation)
         draft.look_at(operation.number)
         if TRAITS[operation.cause].fault:

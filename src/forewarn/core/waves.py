@@ -250,7 +250,7 @@ def _announce(
     # A reboot interrupts the VMs for the whole work; other causes have their own duration.
     lasts = not moves and interruption_s == DURATION_UNKNOWN_S
     without_notice = starts_without_notice(maintenance)
-    asked = RequestMaintenance(
+    request = RequestMaintenance(
         cause=Cause.LIVE_MIGRATION if moves else maintenance.cause,
         targets=(host,),
         impact=Impact.FREEZE if moves else maintenance.impact,
@@ -259,7 +259,7 @@ def _announce(
         not_before_ms=None if without_notice else wave.latest_start_ms,
         queue=True,
     )
-    [operation] = planned_operations(draft, asked)
+    [operation] = planned_operations(draft, request)
     if without_notice:
         start_ms = wave.latest_start_ms
         operation = replace(operation, notice_s=0, requested_start_ms=start_ms)

@@ -166,96 +166,101 @@ class Responder:
 
     # `admit` checks each request's head; `respond` answers the complete request.
 
-    def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Answer | None:
+    def admit(self, pending: PendingRequest, peer: Peer, now_s: float) -> Answer | None:
         """Return a refusal that does not depend on the request's body, or None."""
-        identified = self.callers.find(peer, asked.request)
+        identified = self.callers.find(peer, pending.request)
         if identified.caller is None:
-            if self.absence is not None and self.absence.fault_for(peer, asked.request) is not None:
+            if (
+                self.absence is not None
+                and self.absence.fault_for(peer, pending.request) is not None
+            ):
                 return None
-            asked.close = (
-                asked.close or identified.by_peer
+            pending.close = (
+                pending.close or identified.by_peer
             )  # the next request may have another caller
             self.figures.unknown_callers += 1
-            return self._answer(asked, NOT_FOUND)
-        asked.caller = identified.caller
-        if asked.request.path == EVENTS_PATH:
+            return self._answer(pending, NOT_FOUND)
+        pending.caller = identified.caller
+        if pending.request.path == EVENTS_PATH:
             self.polled[self.snapshot.view(identified.caller.view)] = None
         if not self.bucket(identified.caller).take(*self.limit.times(now_s)):
             self.figures.throttled += 1
-            return self._answer(asked, too_many(self.limit.retry_after_s()))
-        if asked.routed.forwarded and not identified.signed:
-            return self._answer(asked, FORWARDED_REFUSED)
-        if identified.signed and asked.routed.if_signed is not None:
-            asked.routed = RoutedRequest(asked.routed.if_signed, asked.routed.forwarded)
-        asked.storable = identified.by_peer and self.fault is None
+            return self._answer(pending, too_many(self.limit.retry_after_s()))
+        if pending.routed.forwarded and not identified.signed:
+            return self._answer(pending, FORWARDED_REFUSED)
+        if identified.signed and pending.routed.if_signed is not None:
+            pending.routed = RoutedRequest(pending.routed.if_signed, pending.routed.forwarded)
+        pending.storable = identified.by_peer and self.fault is None
         return None
 
-    def respond(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+    def respond(self, pending: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Return the answer to an admitted request that has arrived completely."""
-        if asked.request.length:  # the caller may have changed while the body arrived
-            asked.caller = self.callers.find(peer, asked.request).caller
-        if asked.caller is None:
-            return self._of_nobody(asked, peer, now_s)
+        if pending.request.length:  # the caller may have changed while the body arrived
+            pending.caller = self.callers.find(peer, pending.request).caller
+        if pending.caller is None:
+            return self._of_nobody(pending, peer, now_s)
         if self.fault is not None:
-            disturbance = asked.disturbance = self.fault.fault_for(asked.caller.vm, asked.request)
+            disturbance = pending.disturbance = self.fault.fault_for(
+                pending.caller.vm, pending.request
+            )
             if disturbance is not None and disturbance.hold_s > 0:
                 return Hold(now_s + disturbance.hold_s, then_respond=True)
-        return self._disturbed(asked, asked.caller, peer, now_s=now_s)
+        return self._disturbed(pending, pending.caller, peer, now_s=now_s)
 
-    def respond_again(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+    def respond_again(self, pending: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Return the current answer to a held request, for its caller. Source: S-4."""
-        asked.caller = self.callers.find(peer, asked.request).caller
-        if asked.caller is None:
-            return self._of_nobody(asked, peer, now_s)
-        if asked.disturbance is CUT:  # the VM is back
-            asked.disturbance = None
-        return self._disturbed(asked, asked.caller, peer, now_s=now_s)
+        pending.caller = self.callers.find(peer, pending.request).caller
+        if pending.caller is None:
+            return self._of_nobody(pending, peer, now_s)
+        if pending.disturbance is CUT:  # the VM is back
+            pending.disturbance = None
+        return self._disturbed(pending, pending.caller, peer, now_s=now_s)
 
-    def look_again(self, asked: PendingRequest, now_s: float) -> Answer | Hold:
+    def look_again(self, pending: PendingRequest, now_s: float) -> Answer | Hold:
         """Return the answer to a document request after a change of its view. Source: E-9, B-1."""
-        view, action = asked.view, asked.routed.action
+        view, action = pending.view, pending.routed.action
         assert view is not None
         assert isinstance(action, ShowDocument)
         if not view.enabled:  # the group is not enabled
-            if not asked.enable_by_s:
-                asked.enable_by_s = now_s + self.settings.enable_timeout_s
-            return Hold(asked.enable_by_s, enable=True)
-        asked.enable_by_s = 0.0
-        ahead = 0 if asked.disturbance is None else asked.disturbance.incarnation_ahead
-        if asked.ends_s and view.document.incarnation + ahead == action.incarnation:
-            return Hold(asked.ends_s)
-        return self._document(asked, view, action, ahead=ahead)
+            if not pending.enable_by_s:
+                pending.enable_by_s = now_s + self.settings.enable_timeout_s
+            return Hold(pending.enable_by_s, enable=True)
+        pending.enable_by_s = 0.0
+        ahead = 0 if pending.disturbance is None else pending.disturbance.incarnation_ahead
+        if pending.ends_s and view.document.incarnation + ahead == action.incarnation:
+            return Hold(pending.ends_s)
+        return self._document(pending, view, action, ahead=ahead)
 
-    def late(self, asked: PendingRequest, now_s: float) -> Answer:
+    def late(self, pending: PendingRequest, now_s: float) -> Answer:
         """Return the answer to a request at the deadline of its hold."""
-        asked.ends_s = 0.0
-        if asked.view is not None and asked.view.enabled:
-            shown = self.look_again(asked, now_s)
+        pending.ends_s = 0.0
+        if pending.view is not None and pending.view.enabled:
+            shown = self.look_again(pending, now_s)
             assert isinstance(shown, Answer)
             return shown
-        if isinstance(asked.routed.action, ApproveEvents):
+        if isinstance(pending.routed.action, ApproveEvents):
             self.figures.approvals_unanswered += 1
-        return self._answer(asked, BUSY)
+        return self._answer(pending, BUSY)
 
-    def decided(self, asked: PendingRequest, answer: RequestAnswer | None) -> Answer:
+    def decided(self, pending: PendingRequest, answer: RequestAnswer | None) -> Answer:
         """Return the answer for the control plane's decision; None: no decision arrived.
 
         Source: A-1, A-3, A-6, X-1.
         """
-        if isinstance(asked.routed.action, ShowOutcome):
+        if isinstance(pending.routed.action, ShowOutcome):
             if answer is None:
-                return self._answer(asked, BUSY)
+                return self._answer(pending, BUSY)
             body = answer.outcome.encode()
-            return self._answer(asked, Response(200, body, JSON) if body else NOT_FOUND)
+            return self._answer(pending, Response(200, body, JSON) if body else NOT_FOUND)
         if answer is None:
             self.figures.approvals_unanswered += 1
-            return self._answer(asked, BUSY)
+            return self._answer(pending, BUSY)
         if answer.accepted:
             self.figures.approvals_accepted += 1
-            return self._answer(asked, APPROVED)
+            return self._answer(pending, APPROVED)
         self.figures.approvals_refused += 1
         error = answer.error or "Bad request. An event id is not known"
-        return self._answer(asked, refusal(self.settings.unknown_event_status, error))
+        return self._answer(pending, refusal(self.settings.unknown_event_status, error))
 
     def malformed(self, error: CallerError) -> Answer:
         """Return the answer to bytes that are not a request."""
@@ -263,51 +268,51 @@ class Responder:
         head = head_of(answer, self.settings.server_header)
         return Answer(head, answer.body, close=True, old=False)
 
-    def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+    def _of_nobody(self, pending: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Answer an unknown caller with 404, or with the emulator's fault for a removed VM.
 
         A held request of a VM that is back at the end of the hold is answered then. Source: E-10.
         """
-        gone = None if self.absence is None else self.absence.fault_for(peer, asked.request)
+        gone = None if self.absence is None else self.absence.fault_for(peer, pending.request)
         if gone is None:
-            return self._answer(asked, NOT_FOUND)
-        if gone.hold_s and asked.disturbance is not CUT:
-            asked.disturbance, asked.view = CUT, None
+            return self._answer(pending, NOT_FOUND)
+        if gone.hold_s and pending.disturbance is not CUT:
+            pending.disturbance, pending.view = CUT, None
             return Hold(now_s + gone.hold_s, then_respond=True)
         return Reset()
 
     def _disturbed(
-        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
+        self, pending: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
     ) -> Reaction:
-        disturbance = asked.disturbance
+        disturbance = pending.disturbance
         if disturbance is not None and disturbance.reset:
             return Reset()
         if disturbance is not None and disturbance.answer is not None:
-            return self._answer(asked, disturbance.answer)
-        return self._carry_out(asked, caller, peer, now_s=now_s)
+            return self._answer(pending, disturbance.answer)
+        return self._carry_out(pending, caller, peer, now_s=now_s)
 
     def _carry_out(
-        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
+        self, pending: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
     ) -> Reaction:
-        action = asked.routed.action
+        action = pending.routed.action
         if isinstance(action, ShowDocument):
-            if action.wait_s and asked.view is None:
-                asked.storable = False
-                asked.ends_s = now_s + action.wait_s
-            asked.view = self.snapshot.view(caller.view)
-            return self.look_again(asked, now_s)
+            if action.wait_s and pending.view is None:
+                pending.storable = False
+                pending.ends_s = now_s + action.wait_s
+            pending.view = self.snapshot.view(caller.view)
+            return self.look_again(pending, now_s)
         if isinstance(action, ApproveEvents):
-            return self._approve(asked, caller, peer)
+            return self._approve(pending, caller, peer)
         if isinstance(action, ShowOutcome):
             return OutcomeRequest(caller.vm, action.event_id)
         if isinstance(action, DescribeInstance):
-            return self._answer(asked, instance_response(caller, action))
+            return self._answer(pending, instance_response(caller, action))
         if isinstance(action, GiveToken):
-            return self._answer(asked, self._token(caller, action))
+            return self._answer(pending, self._token(caller, action))
         if isinstance(action, AttestInstance):
-            return self._answer(asked, self._attested(caller, action))
+            return self._answer(pending, self._attested(caller, action))
         assert isinstance(action, RefuseRequest)
-        return self._answer(asked, action.answer)
+        return self._answer(pending, action.answer)
 
     def _token(self, caller: Caller, action: GiveToken) -> Response:
         """Return a token; without an issuer, the answer says that the VM has no identity.
@@ -324,25 +329,25 @@ class Responder:
             return NOT_FOUND
         return action.refusal or self.attest(caller, action.version, action.nonce)
 
-    def _approve(self, asked: PendingRequest, caller: Caller, peer: Peer) -> Reaction:
+    def _approve(self, pending: PendingRequest, caller: Caller, peer: Peer) -> Reaction:
         """Forward the approval; its answer waits until the approval is durable. Source: A-6."""
         try:
-            event_ids = read_approval(asked.body)
+            event_ids = read_approval(pending.body)
         except CallerError as error:
-            return self._answer(asked, refused(error))
+            return self._answer(pending, refused(error))
         if self.added is not None:
             event_ids = self.added.others(caller.view, event_ids)
             if not event_ids:  # approving a recommendation does nothing
-                return self._answer(asked, Response())
-        identified = self.callers.find(peer, asked.request)
+                return self._answer(pending, Response())
+        identified = self.callers.find(peer, pending.request)
         assert identified.caller is caller
         known = known_by(identified, peer)  # the control plane repeats this check
         return ApprovalRequest(caller.vm, event_ids, peer.address, known)
 
     def _document(
-        self, asked: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int
+        self, pending: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int
     ) -> Answer:
-        iaas = asked.caller is None or PAAS_FACT not in asked.caller.instance
+        iaas = pending.caller is None or PAAS_FACT not in pending.caller.instance
         version = action.version
         rendered = (
             view.ahead(version, by=ahead, iaas=iaas) if ahead else view.rendered(version, iaas=iaas)
@@ -350,19 +355,21 @@ class Responder:
         head, body = rendered.head, rendered.body
         if action.unless and matches(action.unless, rendered.etag):
             head, body = rendered.head_unchanged(), b""
-        return _sent(asked, head, body, is_document=True)
+        return _sent(pending, head, body, is_document=True)
 
-    def _answer(self, asked: PendingRequest, answer: Response) -> Answer:
-        return _sent(asked, head_of(answer, self.settings.server_header), answer.body)
+    def _answer(self, pending: PendingRequest, answer: Response) -> Answer:
+        return _sent(pending, head_of(answer, self.settings.server_header), answer.body)
 
 
-def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False) -> Answer:
+def _sent(
+    pending: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False
+) -> Answer:
     """Encode the answer; a fault may cut half of its body. E-10."""
-    if asked.request.method == "HEAD":
+    if pending.request.method == "HEAD":
         body = b""
-    answer = Answer(head, body, asked.close, asked.request.old, is_document)
-    if asked.disturbance is not None and asked.disturbance.truncate:
-        asked.close = True  # the connection closes without a `Connection: close` header
+    answer = Answer(head, body, pending.close, pending.request.old, is_document)
+    if pending.disturbance is not None and pending.disturbance.truncate:
+        pending.close = True  # the connection closes without a `Connection: close` header
         answer = answer._replace(body=body[: len(body) // 2])
     return answer
 

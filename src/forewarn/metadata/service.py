@@ -128,9 +128,9 @@ class MetadataService:
             self._on_pause()
         self._served_s = now_s
 
-    def enable(self, asked: PendingRequest) -> None:
+    def enable(self, pending: PendingRequest) -> None:
         """Enable the VM's group, unless this is already in progress. Source: B-1."""
-        view, caller = asked.view, asked.caller
+        view, caller = pending.view, pending.caller
         assert view is not None
         assert caller is not None
         if not view.enabling:

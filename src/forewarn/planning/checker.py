@@ -59,7 +59,7 @@ class _Checker:
         for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
             self.on[host][group] = count
         #: Host -> earliest start of declared work.
-        self.hand_backs = {each.host: each for each in plan.asked.hand_backs}
+        self.hand_backs = {each.host: each for each in plan.request.hand_backs}
         #: Host -> number of its fault domain.
         self.zone: dict[str, int] = {}
         numbers: dict[tuple[str, int], int] = {}
@@ -67,7 +67,7 @@ class _Checker:
             self.zone[each.name] = numbers.setdefault(each.fault_zone, len(numbers))
         #: Group and fault domain -> VMs, as the plan moves them.
         self.domains: Counter[tuple[str, int]] = Counter()
-        if plan.asked.move_s:
+        if plan.request.move_s:
             self.domains.update(zip(self.group, map(self.zone.__getitem__, self.at), strict=True))
         #: Group with kept labels -> its VMs.
         self.kept: dict[str, list[int]] = {name: [] for name in self.keeps}
@@ -83,8 +83,8 @@ class _Checker:
         #: Hosts that are not in the fleet, or whose VMs go to a host that is not.
         self.strangers = {entry.host for entry in plan.entries if not self._is_known(entry)}
         #: What an emergency overrides, and the names of the rules that it waives. Source: T-6.
-        self.emergency = plan.asked.exemption.emergency
-        names = plan.asked.exemption.waived if self.emergency else ()
+        self.emergency = plan.request.exemption.emergency
+        names = plan.request.exemption.waived if self.emergency else ()
         self.waived = frozenset(names)
         self.waves = self._entries_by_wave()
         self.works, self.limits = list(self._works()), self._limits()
@@ -118,10 +118,10 @@ class _Checker:
                 yield from self._times(entry)
             works = [work for work in self.works if work[2] > at]
             yield from self._together(number, entries, works)
-            key = self.plan.asked.failure_domain
+            key = self.plan.request.failure_domain
             if key and len({_values(self.hosts[each.host]).get(key) for each in entries}) > 1:
                 yield "failure-domain", f"wave {number} has hosts of two failure domains"
-            if self.plan.asked.move_s:
+            if self.plan.request.move_s:
                 yield from self._moved(entries, works)
             ends = max(entry.latest_end_ms for entry in entries)
             rested |= dict.fromkeys(self._owners(entries), ends)
@@ -129,7 +129,7 @@ class _Checker:
     def _whole(self) -> Found:
         plan = self.plan
         named = [entry.host for entry in plan.entries] + [name for name, _ in plan.blocked]
-        wanted = set(plan.asked.hosts) - set(self.state.done)
+        wanted = set(plan.request.hosts) - set(self.state.done)
         if len(named) != len(set(named)) or set(named) != wanted:
             yield "complete", "a host is missing, planned twice, or was not requested"
         if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
@@ -140,7 +140,7 @@ class _Checker:
         if placed != {(entry.wave, entry.host) for entry in plan.entries}:
             yield "waves", "the waves and the entries of the plan differ"
         flags = [wave.canary for wave in plan.waves]
-        most = 0 if plan.asked.canary_hosts or plan.parent else self.policy.canary_count
+        most = 0 if plan.request.canary_hosts or plan.parent else self.policy.canary_count
         too_large = most and plan.waves and len(plan.waves[0].hosts) > most
         if flags != sorted(flags, reverse=True) or (most and flags and not flags[0]) or too_large:
             yield "canary", "the first wave is not a canary wave of the configured size"
@@ -155,7 +155,7 @@ class _Checker:
 
     def _tests(self) -> Found:
         entries = {entry.host: entry for entry in self.plan.entries}
-        for order in self.plan.asked.orders:
+        for order in self.plan.request.orders:
             first = set(order.first) - set(self.state.done)
             ends = [entries[host].latest_end_ms for host in first & entries.keys()]
             observed = max([order.ended_ms, *ends]) + order.observation_s * 1000
@@ -164,22 +164,22 @@ class _Checker:
                     yield "test-first", f"{host} starts before its owner's test is observed"
 
     def _times(self, entry: PlanEntry) -> Found:
-        asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
-        length = (asked.move_s + self._work_s(self.hosts[host]) + asked.return_s) * 1000
+        request, host, start = self.plan.request, entry.host, entry.earliest_start_ms
+        length = (request.move_s + self._work_s(self.hosts[host]) + request.return_s) * 1000
         notice = entry.latest_start_ms - entry.shown_ms
         if entry.shown_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
             yield "notice", f"{host} gets notice too late"
         lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
         if not entry.shown_ms <= start <= entry.latest_start_ms or lengths != {length}:
             yield "times", f"{host} starts before its notice begins, or has a wrong duration"
-        soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
+        soonest = [request.earliest_ms, *(at for name, at, _ in request.postponed if name == host)]
         if start < max(soonest):
             yield "earliest", f"{host} starts too early"
         waits = self.hand_backs.get(host)
         chosen = waits and {start, entry.latest_start_ms} == {waits.at_ms}
         if waits and not chosen and start < (waits.otherwise_ms or waits.at_ms):
             yield "hand-back", f"{host} starts before its owners hand it back"
-        if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
+        if request.deadline_ms and entry.latest_end_ms > request.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"
         if not (self.emergency or self._open(self.hosts[host], start, entry.latest_end_ms)):
             yield "window", f"the work on {host} is in closed time"
@@ -210,7 +210,7 @@ class _Checker:
         key = self.policy.duration_label
         label = f"{key}={_values(host).get(key, '')}" if key else ""
         stated_s = {each.label: each.duration_s for each in self.plan.learned}
-        return stated_s.get(label, self.plan.asked.duration_s)
+        return stated_s.get(label, self.plan.request.duration_s)
 
     def _open(self, host: FleetHost, start_ms: int, end_ms: int) -> bool:
         if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):
@@ -280,7 +280,7 @@ class _Checker:
                 yield "budget", f"{key[0].value} {key[1]}: {used[key]} at once in wave {number}"
 
     def _limits(self) -> dict[tuple[Scope, str], int]:
-        budgets = (*self.policy.budgets, *self.plan.asked.budgets)
+        budgets = (*self.policy.budgets, *self.plan.request.budgets)
         limits: dict[tuple[Scope, str], int] = {}
         if "budgets" in self.waived:
             return limits
@@ -320,7 +320,7 @@ class _Checker:
         moves = {vm: move for vm, move in moves.items() if move[1]}
         yield from self._destinations(moves, shut)
         yield from self._apart(moves, shut)
-        if self.plan.asked.return_s:  # their old hosts received no VM and have room
+        if self.plan.request.return_s:  # their old hosts received no VM and have room
             for vm, (host, there) in moves.items():
                 self.size[there] -= self.fleet.vm_sizes[vm]
                 self._count_domain(vm, there, host)

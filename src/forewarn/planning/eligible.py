@@ -8,7 +8,7 @@ from forewarn.planning.durations import learned
 from forewarn.planning.fleet import FleetHost, Index
 from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.occupied import Occupied
-from forewarn.planning.plan import Asked, FleetState
+from forewarn.planning.plan import FleetState, PlanRequest
 from forewarn.planning.policy import MaintenancePolicy, subject_text
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.budget import BUDGET
@@ -51,7 +51,7 @@ class Calendars:
     """The calendar of each host, cached by zone, rack and labels."""
 
     def __init__(
-        self, policy: MaintenancePolicy, asked: Asked, *, now_ms: int, index: Index
+        self, policy: MaintenancePolicy, request: PlanRequest, *, now_ms: int, index: Index
     ) -> None:
         """Store the inputs of calendars."""
         self._policy = policy
@@ -60,20 +60,20 @@ class Calendars:
         groups = enumerate(index.fleet.groups)
         #: Group that a window names -> its pair for window matching.
         self._group_words = {n: group_word(each.name) for n, each in groups if each.name in named}
-        self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
+        self._span = (now_ms, min(request.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
         self._postponed = {
-            host: (at_ms, by) for host, at_ms, by in asked.postponed if at_ms > now_ms
+            host: (at_ms, by) for host, at_ms, by in request.postponed if at_ms > now_ms
         }
         self._hand_backs = {
             each.host: (each.at_ms, each.subject)
-            for each in asked.hand_backs
+            for each in request.hand_backs
             if each.at_ms > now_ms
         }
-        self._domain = f"{asked.failure_domain}=" if asked.failure_domain else ""
+        self._domain = f"{request.failure_domain}=" if request.failure_domain else ""
         #: Host -> numbers of the orders in which it comes first, and of those in which after.
         self._first: dict[str, tuple[int, ...]] = {}
         self._after: dict[str, tuple[int, ...]] = {}
-        for number, order in enumerate(asked.orders):
+        for number, order in enumerate(request.orders):
             for places, hosts in ((self._first, order.first), (self._after, order.after)):
                 for host in hosts:
                     places[host] = (*places.get(host, ()), number)
@@ -142,7 +142,7 @@ def split_eligible(
     blocked: list[tuple[str, Blocker]] = []
     # Calendars are shared objects, so that hosts are compared by identity rather than by spans.
     by_identity: dict[int, tuple[Calendar, list[int]]] = {}
-    for name in sorted(set(terms.asked.hosts).difference(terms.state.done)):
+    for name in sorted(set(terms.request.hosts).difference(terms.state.done)):
         host = index.number.get(name)
         if host is None:
             blocked.append((name, Blocker(UNKNOWN_HOST, name, terms.now_ms)))
@@ -174,7 +174,7 @@ def _blocker(
 
 def closed(calendar: Calendar, terms: PlanningTerms, length_ms: int) -> Blocker | None:
     """Return the blocker of a host without a long enough opening, or None. See F-7."""
-    deadline_ms = terms.asked.deadline_ms
+    deadline_ms = terms.request.deadline_ms
     if any(end - start >= length_ms for start, end in calendar.spans):
         return None
     if deadline_ms and deadline_ms - terms.now_ms < length_ms:
@@ -189,23 +189,23 @@ class PlanningTerms:
     """The inputs of a plan: live state, policy, request and time."""
 
     def __init__(
-        self, state: FleetState, policy: MaintenancePolicy, *, asked: Asked, now_ms: int
+        self, state: FleetState, policy: MaintenancePolicy, *, request: PlanRequest, now_ms: int
     ) -> None:
         """Store the inputs.
 
         `policy`: its notice has the time to announce the waves, which no emergency waives.
         """
-        assert asked.duration_s > 0
-        self.state, self.given, self.asked, self.now_ms = state, policy, asked, now_ms
+        assert request.duration_s > 0
+        self.state, self.given, self.request, self.now_ms = state, policy, request, now_ms
         #: The policy as it binds the work.
-        self.policy = policy_for(policy, asked.exemption)
+        self.policy = policy_for(policy, request.exemption)
         self.learned = learned(state.samples, policy)
         self._learned_s = {each.label: each.duration_s for each in self.learned}
 
     def host_ms(self, host: FleetHost) -> int:
         """Return how long a host is under work, its VMs' moves included, in ms. Source: F-9."""
-        asked, work_s = self.asked, self.asked.duration_s
+        request, work_s = self.request, self.request.duration_s
         if self._learned_s:
             labels = (each for each in ("", *host.words) if each in self._learned_s)
             work_s = next((self._learned_s[each] for each in labels), work_s)
-        return (asked.move_s + work_s + asked.return_s) * 1000
+        return (request.move_s + work_s + request.return_s) * 1000

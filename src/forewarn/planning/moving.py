@@ -133,7 +133,7 @@ class MovingPlan:
 
     def _blocked_by_moves(self, hosts: list[int]) -> set[int]:
         """Return the hosts that could be done before all moves of the plan."""
-        if self._terms.asked.return_s or not hosts:
+        if self._terms.request.return_s or not hosts:
             return set()
         mover = self._mover(hosts)
         return {host for host in hosts if mover.fits(host)}
@@ -144,7 +144,7 @@ class MovingPlan:
             self._limits,
             closed=self._occupied.hosts,
             undone=hosts,
-            returning=bool(self._terms.asked.return_s),
+            returning=bool(self._terms.request.return_s),
         )
         return Mover(placement, self._limits, self._occupied, calendars=self._calendars)
 

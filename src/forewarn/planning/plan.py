@@ -58,7 +58,7 @@ class HostOrder:
 
 
 @value
-class Asked:
+class PlanRequest:
     """The request of a maintenance: its hosts, the duration of each, and the conditions."""
 
     hosts: tuple[str, ...]
@@ -189,7 +189,7 @@ class Plan:
     #: Id of the replaced plan; empty for a first plan.
     parent: str
     made_ms: int
-    asked: Asked
+    request: PlanRequest
     #: One entry for each host that can be done, ordered by wave and name; empty in a plan in force.
     entries: tuple[PlanEntry, ...]
     #: Hosts that cannot be done, ordered by name, each with its blocker.

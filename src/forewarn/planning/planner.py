@@ -12,7 +12,7 @@ from forewarn.planning.limits import BudgetLimits
 from forewarn.planning.moving import MovingPlan, Part
 from forewarn.planning.occupied import Occupied, live_work
 from forewarn.planning.packing import Problem, classes_of, first_fit, packed
-from forewarn.planning.plan import Asked, FleetState, Plan, WaveBound, content_id
+from forewarn.planning.plan import FleetState, Plan, PlanRequest, WaveBound, content_id
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.planning.prng import Prng
 from forewarn.planning.sites import Batch
@@ -29,7 +29,7 @@ _CANARY_CANDIDATES = 50
 
 
 def plan(
-    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, asked: Asked
+    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, request: PlanRequest
 ) -> Plan:
     """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
 
@@ -37,9 +37,9 @@ def plan(
 
     A host whose chosen start cannot be kept waits for its hand-back deadline. Source: T-2, T-3.
 
-    Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
+    Cost: grows with VMs and hosts; then `request.steps` bounds the work that saves waves.
     """
-    kept, planned = asked, _planned(fleet, state, policy, now_ms=now_ms, asked=asked)
+    kept, planned = request, _planned(fleet, state, policy, now_ms=now_ms, request=request)
     for tries_left in reversed(range(_CHOICE_TRIES)):
         displaced = _displaced(planned)
         if not displaced:
@@ -51,13 +51,13 @@ def plan(
             for each in kept.hand_backs
         )
         kept = replace(kept, hand_backs=tuple(hand_backs))
-        planned = _planned(fleet, state, policy, now_ms=now_ms, asked=kept)
-    return replace(planned, asked=asked)
+        planned = _planned(fleet, state, policy, now_ms=now_ms, request=kept)
+    return replace(planned, request=request)
 
 
 def _displaced(planned: Plan) -> set[str]:
     """Return the hosts that a plan has neither at their chosen start nor after their deadline."""
-    chosen = {each.host: each for each in planned.asked.hand_backs if each.otherwise_ms}
+    chosen = {each.host: each for each in planned.request.hand_backs if each.otherwise_ms}
     return {
         entry.host
         for entry in (planned.entries if chosen else ())
@@ -66,10 +66,10 @@ def _displaced(planned: Plan) -> set[str]:
 
 
 def _planned(
-    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, asked: Asked
+    fleet: Fleet, state: FleetState, policy: MaintenancePolicy, *, now_ms: int, request: PlanRequest
 ) -> Plan:
-    terms = PlanningTerms(state, policy, asked=asked, now_ms=now_ms)
-    return _Planning(Index(fleet, asked.exemption), terms).plan()
+    terms = PlanningTerms(state, policy, request=request, now_ms=now_ms)
+    return _Planning(Index(fleet, request.exemption), terms).plan()
 
 
 class _Planning:
@@ -77,17 +77,17 @@ class _Planning:
 
     def __init__(self, index: Index, terms: PlanningTerms) -> None:
         self._index, self._terms = index, terms
-        waived = terms.asked.exemption.waives(BUDGET)
-        asked_budgets = () if waived else terms.asked.budgets
+        waived = terms.request.exemption.waives(BUDGET)
+        asked_budgets = () if waived else terms.request.budgets
         self._limits = BudgetLimits(index, (*terms.policy.budgets, *asked_budgets))
         self._occupied = Occupied(index, self._limits, live_work(terms.state))
-        self._calendars = Calendars(terms.policy, terms.asked, now_ms=terms.now_ms, index=index)
+        self._calendars = Calendars(terms.policy, terms.request, now_ms=terms.now_ms, index=index)
         self._moves = MovingPlan(
             index, self._limits, occupied=self._occupied, calendars=self._calendars, terms=terms
         )
-        self._prng = Prng(terms.asked.seed)
+        self._prng = Prng(terms.request.seed)
         #: A plan from before the waivers kept apart what need not be kept apart.
-        self._before = {} if terms.asked.exemption.waived else _waves_before(terms.state)
+        self._before = {} if terms.request.exemption.waived else _waves_before(terms.state)
         #: Hosts that share a calendar, and their bound.
         self._bounds: list[tuple[list[int], WaveBound]] = []
 
@@ -99,7 +99,7 @@ class _Planning:
         )
         batches, stuck = self._batches(hosts)
         table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
-        table.add_all(batches, dependent=bool(terms.asked.move_s))
+        table.add_all(batches, dependent=bool(terms.request.move_s))
         entries = tuple(sorted(table.entries, key=lambda each: (each.wave, each.host)))
         everything = _since(
             terms.state, sorted([*blocked, *stuck, *table.late], key=lambda b: b[0])
@@ -110,7 +110,7 @@ class _Planning:
             content_id(parent, terms.now_ms, entries=entries, blocked=everything),
             parent,
             terms.now_ms,
-            terms.asked,
+            terms.request,
             entries,
             everything,
             tuple(table.waves),
@@ -134,7 +134,7 @@ class _Planning:
             for calendar, of_calendar in hosts
         ]
         parts = [part for part in parts if part[1]]
-        if not self._terms.asked.move_s:
+        if not self._terms.request.move_s:
             return [batch for part in parts for batch in self._still(*part)], []
         return self._moving(parts)
 
@@ -154,7 +154,7 @@ class _Planning:
         if max(before) >= 0:
             return classes_of(_stable_waves(problem, before))
         return classes_of(
-            packed(problem, bound.waves, steps=self._terms.asked.steps, prng=self._prng)
+            packed(problem, bound.waves, steps=self._terms.request.steps, prng=self._prng)
         )
 
     def _moving(self, parts: list[Part]) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
@@ -170,16 +170,16 @@ class _Planning:
         A first plan has hosts without VMs first: once they are done, VMs may stay on them.
         """
         guided = [hosts[place] for places in self._classes(hosts) for place in places]
-        if self._terms.state.in_force is None and not self._terms.asked.return_s:
+        if self._terms.state.in_force is None and not self._terms.request.return_s:
             guided.sort(key=lambda host: bool(self._index.groups_on[host]))
         return guided
 
     def _bound(self, table: Timetable) -> WaveBound:
         """Return the bound for the hosts that have a wave."""
         if not table.waves:
-            wanted = set(self._terms.asked.hosts).difference(self._terms.state.done)
+            wanted = set(self._terms.request.hosts).difference(self._terms.state.done)
             return WaveBound(0, "no host can be done now") if wanted else together([])
-        if self._terms.asked.move_s:
+        if self._terms.request.move_s:
             return WaveBound(1, "moves of VMs change which hosts conflict")
         late = {self._index.number[name] for name, _ in table.late}
         bounds = []
@@ -196,13 +196,13 @@ class _Planning:
 
         A plan that has begun needs no canary wave.
         """
-        state, asked, number = self._terms.state, self._terms.asked, self._index.number
+        state, request, number = self._terms.state, self._terms.request, self._index.number
         hosts = [each for each in hosts if not each[0].after]  # an owner's test comes first
         able = {host for _, of_calendar in hosts for host in of_calendar}
         if state.done or not able:
             return set()
-        if asked.canary_hosts:
-            return {number[name] for name in asked.canary_hosts if name in number} & able or None
+        if request.canary_hosts:
+            return {number[name] for name in request.canary_hosts if name in number} & able or None
         waves = state.in_force.waves if state.in_force else ()
         before = {number[host] for wave in waves if wave.canary for host in wave.hosts} & able
         return before or self._new_canaries(hosts)
@@ -217,7 +217,7 @@ class _Planning:
 
     def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
         """Return hosts that may share a wave, earlier ones preferred."""
-        if self._terms.asked.move_s:
+        if self._terms.request.move_s:
             return self._moves.first_wave(hosts, calendar)
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
         problem = Problem(self._index, self._limits, first, occupied=self._occupied)

@@ -89,7 +89,7 @@ class WaveSite(Site):
         self.last_wave = f"wave {last_wave}" if last_wave else "the host that has failed"
         self.last_wave_ends_ms = ends_ms
         self.paused_until_ms = terms.state.paused_until_ms
-        self.earliest_ms = terms.asked.earliest_ms
+        self.earliest_ms = terms.request.earliest_ms
         self.postponed_until_ms = batch.calendar.not_before_ms
         self.postponed_by = batch.calendar.postponed_by
         self.hand_back_ms = batch.calendar.hand_back_ms

@@ -40,8 +40,8 @@ class Timetable:
         }
         self._is_spaced = depends_on_waves(terms.policy)
         #: Order -> hosts that have no wave yet and come first, and when their test is observed.
-        self._untested = [set(order.first) for order in terms.asked.orders]
-        self._tested = [order.until_ms for order in terms.asked.orders]
+        self._untested = [set(order.first) for order in terms.request.orders]
+        self._tested = [order.until_ms for order in terms.request.orders]
         self._last, self._ends_ms = _last_touched(terms), 0
         #: The resulting waves and blocked hosts.
         self.waves: list[Wave] = []
@@ -128,7 +128,7 @@ class Timetable:
         self._ends_ms = end_ms
         for number in batch.calendar.first:
             self._untested[number].difference_update(names)
-            observed_ms = end_ms + self._terms.asked.orders[number].observation_s * 1000
+            observed_ms = end_ms + self._terms.request.orders[number].observation_s * 1000
             self._tested[number] = max(self._tested[number], observed_ms)
         if self._is_spaced:
             self._disturb(batch.owners_of(self._index), end_ms)
@@ -137,7 +137,7 @@ class Timetable:
         return batch.length_ms(self._index, self._terms)
 
     def _is_late(self, batch: Batch, start_ms: int) -> bool:
-        deadline_ms = self._terms.asked.deadline_ms
+        deadline_ms = self._terms.request.deadline_ms
         end_ms = start_ms + self._length_ms(batch)
         return not start_ms or bool(deadline_ms and end_ms > deadline_ms)
 
@@ -162,7 +162,7 @@ class Timetable:
 
     def _too_late(self, waits: Blocker) -> Blocker:
         """Return the blocker of hosts that wait too long."""
-        code = DEADLINE if self._terms.asked.deadline_ms else WINDOW
+        code = DEADLINE if self._terms.request.deadline_ms else WINDOW
         return Blocker(code, waits.subject or waits.code.value, waits.since_ms)
 
     def _add_late(self, batch: Batch, blocker: Blocker) -> None:

@@ -286,10 +286,10 @@ class FeedClient:
             if key not in names:
                 task = asyncio.get_running_loop().create_task(self._ask(key), name=key)
                 self._asking.add(task)
-                task.add_done_callback(self._asked)
+                task.add_done_callback(self._task_ended)
                 free -= 1
 
-    def _asked(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._asking.discard(task)
         if not task.cancelled():
             task.result()

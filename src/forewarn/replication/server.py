@@ -329,7 +329,7 @@ class FeedServer:
                 raise NodeTooFast(name=caller.name, reason=f"{REQUESTS_MAX} are in progress")
             node.asking += 1
             answer = node.requests.ask(request)
-            answer.add_done_callback(partial(_asked, node))
+            answer.add_done_callback(partial(_note_reply, node))
             if key:
                 self._answers[caller.name, key] = _Asked(request, answer)
             while len(self._answers) > ANSWERS_MAX:
@@ -695,7 +695,7 @@ class FeedServer:
             self._offences.refuse(name, text, "node.cloned")
 
 
-def _asked(node: _Node, _: object) -> None:
+def _note_reply(node: _Node, _: object) -> None:
     node.asking -= 1
 
 

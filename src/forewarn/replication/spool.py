@@ -58,10 +58,10 @@ class Spool:
         if not self._feed_client.followed.is_set():
             self._accept(request, answer)
             return answer
-        asked = self._feed_client.ask(request)
+        forwarded = self._feed_client.ask(request)
         self._under_way[answer] = request
-        asked.add_done_callback(lambda done: self._answered(done, answer))
-        answer.add_done_callback(lambda _: asked.cancel())
+        forwarded.add_done_callback(lambda done: self._answered(done, answer))
+        answer.add_done_callback(lambda _: forwarded.cancel())
         return answer
 
     def tell(self, report: PollReport) -> None:
@@ -76,16 +76,16 @@ class Spool:
         self._feed_client.when_lost(None)
 
     def _answered(
-        self, asked: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
+        self, forwarded: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
     ) -> None:
         self._under_way.pop(answer, None)
         if answer.done():
             return
-        error = None if asked.cancelled() else asked.exception()
+        error = None if forwarded.cancelled() else forwarded.exception()
         if error is not None:
             answer.set_exception(error)
-        elif not asked.cancelled():
-            answer.set_result(asked.result())
+        elif not forwarded.cancelled():
+            answer.set_result(forwarded.result())
 
     def take_over(self) -> None:
         """Accept forwarded but unanswered approvals after the loss of the feed. Source: M-3."""

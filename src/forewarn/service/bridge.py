@@ -193,13 +193,13 @@ class Bridge:
             return self._relay.ask(request)
         answer: asyncio.Future[RequestAnswer] = self._loop.create_future()
         if isinstance(request, ApprovalRequest):
-            asked = self._control.submit(request, f"vm {request.vm} at {request.address}")
+            submission = self._control.submit(request, f"vm {request.vm} at {request.address}")
         else:
             assert self._node is not None
             enabling = Enable(self._node.group_of(request.vm))
-            asked = self._control.submit(enabling, f"vm {request.vm}")
+            submission = self._control.submit(enabling, f"vm {request.vm}")
         # The answer is set on the event loop, after all earlier publications.
-        asked.add_done_callback(lambda done: self.call(lambda: _settle(done, answer)))
+        submission.add_done_callback(lambda done: self.call(lambda: _settle(done, answer)))
         return answer
 
     def _look_up(self, request: OutcomeRequest) -> asyncio.Future[RequestAnswer]:

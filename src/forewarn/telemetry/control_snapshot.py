@@ -198,7 +198,7 @@ def _of_tenants(view: StateView, *, now_ms: int) -> list[Metric]:
     chosen = [each for each in state.choices.values() if each.decision is Decision.AT]
     displaced = sum(each.displaced_ms is not None for each in chosen)
     choices = {"kept": len(chosen) - displaced, "displaced": displaced}
-    asked = sum(each.state is DeferralState.ASKED for each in state.deferrals.values())
+    unanswered = sum(each.state is DeferralState.ASKED for each in state.deferrals.values())
     of_tickets = "Tickets that have not ended, by type and state."
     of_ages = "Age of the oldest ticket that nobody has answered, by type; 0: none."
     of_choices = "Chosen starts of declared work, by whether a plan keeps them."
@@ -207,7 +207,7 @@ def _of_tenants(view: StateView, *, now_ms: int) -> list[Metric]:
         gauge("tickets", of_tickets, tickets, "type", "state"),
         gauge("ticket_unanswered_seconds", of_ages, ages_s, "type"),
         gauge("choices", of_choices, choices, "state"),
-        gauge("deferrals_asked", of_deferrals, asked),
+        gauge("deferrals_asked", of_deferrals, unanswered),
     ]
 
 

@@ -88,15 +88,15 @@ class WebPage(BaseRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a file, or 304 if the browser has it."""
         file = web_files()[scope["path"]]
-        asked = dict(scope["headers"])
+        headers_in = dict(scope["headers"])
         headers = {**HEADERS, "ETag": file.etag}
-        if scope["scheme"] == "https" and not _is_localhost(asked):
+        if scope["scheme"] == "https" and not _is_localhost(headers_in):
             headers |= TLS_ONLY
-        if asked.get(b"if-none-match", b"").decode("latin-1") == file.etag:
+        if headers_in.get(b"if-none-match", b"").decode("latin-1") == file.etag:
             await Response(None, 304, headers)(scope, receive, send)
             return
         body = file.plain
-        if b"gzip" in asked.get(b"accept-encoding", b""):
+        if b"gzip" in headers_in.get(b"accept-encoding", b""):
             headers["Content-Encoding"] = "gzip"
             body = file.small
         await Response(body, 200, headers, media_type=file.media)(scope, receive, send)

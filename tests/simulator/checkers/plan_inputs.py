@@ -10,7 +10,7 @@ from forewarn.core.policy import NoticePolicy
 from forewarn.core.state import State
 from forewarn.core.topology import Host
 from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import Asked, HandBack, HostOrder, Plan
+from forewarn.planning.plan import HandBack, HostOrder, Plan, PlanRequest
 from forewarn.planning.plan_text import PlanBody
 
 
@@ -66,7 +66,7 @@ def plan_of_record(
     orders: tuple[HostOrder, ...],
 ) -> Plan:
     """Return a stored plan as the checker reads it, without entries."""
-    asked = Asked(
+    request = PlanRequest(
         maintenance.hosts,
         duration_s=maintenance.duration_s,
         move_s=maintenance.move_s,
@@ -86,7 +86,7 @@ def plan_of_record(
         plan.id,
         plan.parent,
         plan.made_ms,
-        asked,
+        request,
         entries=(),
         blocked=body.blocked,
         waves=body.waves,

@@ -27,8 +27,8 @@ def filtered(
     Raises:
         ValidationFailed: the query is not supported.
     """
-    asked = query.get("$filter", "")
-    parts = asked.split(" and ") if asked else []
+    text = query.get("$filter", "")
+    parts = text.split(" and ") if text else []
     for part in parts:
         match = _EQUAL.fullmatch(part.strip())
         column = columns.get(match[1].lower()) if match else None

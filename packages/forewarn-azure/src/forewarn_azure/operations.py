@@ -49,14 +49,14 @@ async def begin(
         if cause is not Cause.DELETION and call.resources.power.get(name) == "deallocated":
             reason = "the VM is deallocated and has no host; start the VM first"
             raise ArmNotSupported(action=cause.value, name=name, reason=reason)
-    asked = RequestMaintenance(
+    request = RequestMaintenance(
         cause=cause,
         targets=names,
         source=Source.PLATFORM if routine else None,
         description=routine or None,
         queue=bool(routine),
     )
-    committed = await call.control.submit(asked, call.actor)
+    committed = await call.control.submit(request, call.actor)
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
     numbers = sorted(each.number for each in ours if each.vms[0] in names)
     assert len(numbers) >= len(names), committed

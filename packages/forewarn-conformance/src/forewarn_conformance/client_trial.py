@@ -246,7 +246,7 @@ class ClientTrial:
                 status = self._process.returncode
                 raise ConformanceFault(f"the client ended with status {status}: {self.last_line()}")
             lasted_ms = clock.now_ms() - begun_ms
-            asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
-            if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):
+            polled = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
+            if lasted_ms > limit_ms and (polled or lasted_ms > 3 * limit_ms):
                 raise ConformanceFault(f"{fault} within {lasted_ms / 1000:.0f} s")
             self._ended.wait(LOOK_EVERY_S)

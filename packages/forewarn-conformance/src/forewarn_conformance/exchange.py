@@ -122,11 +122,11 @@ class ServiceUnderTest:
             raise TargetUnreachable(url=self.url, reason=reason_of(error)) from error
         return reply
 
-    def closes(self, *, asked: bool) -> bool:
-        """Return whether the server closes a connection, with `asked` after `Connection: close`."""
+    def closes(self, *, close: bool) -> bool:
+        """Return whether the server closes a connection, with `close` after `Connection: close`."""
         query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
         line = f"GET {EVENTS_PATH}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
-        end = "Connection: close\r\n\r\n" if asked else "\r\n"
+        end = "Connection: close\r\n\r\n" if close else "\r\n"
         try:
             address = (self.host, self.port)
             with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:

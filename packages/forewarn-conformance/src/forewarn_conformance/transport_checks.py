@@ -91,9 +91,10 @@ def _close(target: ServiceUnderTest) -> None:
     demand(
         reply.headers.get("connection", "").lower() == "close", "the answer lacks Connection: close"
     )
-    demand(target.closes(asked=True), "the connection stays open after Connection: close")
+    demand(target.closes(close=True), "the connection stays open after Connection: close")
     demand(
-        not target.closes(asked=False), "the server closes the connection without Connection: close"
+        not target.closes(close=False),
+        "the server closes the connection without Connection: close",
     )
 
 

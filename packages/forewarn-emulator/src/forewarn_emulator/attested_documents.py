@@ -117,17 +117,19 @@ def _make_key(operator: str) -> SigningKey:
     arguments = ("-newkey", "rsa:2048", "-nodes", "-sha256")
     days = ("-days", str(DAYS))
     with tempfile.TemporaryDirectory(prefix="forewarn-attested-") as folder:
-        names = ("issuer.key", "issuer.pem", "key.pem", "asked.pem", "extensions", "signed.pem")
-        issuer_key, issuer, key, asked, extensions, signed = (f"{folder}/{name}" for name in names)
+        names = ("issuer.key", "issuer.pem", "key.pem", "request.pem", "extensions", "signed.pem")
+        issuer_key, issuer, key, request, extensions, signed = (
+            f"{folder}/{name}" for name in names
+        )
         usage = ("-addext", "keyUsage=critical,keyCertSign,digitalSignature")
         whose = ("-subj", ISSUER, *usage, "-keyout", issuer_key, "-out", issuer)
         openssl("req", "-x509", *arguments, *days, *whose)
-        openssl("req", "-new", *arguments, "-subj", SUBJECT, "-keyout", key, "-out", asked)
+        openssl("req", "-new", *arguments, "-subj", SUBJECT, "-keyout", key, "-out", request)
         config = "keyUsage=critical,digitalSignature\n"
         if operator:
             config += f"authorityInfoAccess=caIssuers;URI:{operator}{ISSUER_PATH}\n"
         Path(extensions).write_text(config, encoding="ascii")
         by = ("-CA", issuer, "-CAkey", issuer_key, "-CAcreateserial", "-extfile", extensions)
-        openssl("x509", "-req", "-sha256", *days, *by, "-in", asked, "-out", signed)
+        openssl("x509", "-req", "-sha256", *days, *by, "-in", request, "-out", signed)
         signer = Path(key).read_bytes() + Path(signed).read_bytes()
         return SigningKey(signer, openssl("x509", "-in", issuer, "-outform", "DER"))

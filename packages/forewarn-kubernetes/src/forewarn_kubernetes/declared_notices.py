@@ -128,13 +128,13 @@ class DeclaredNotices:
             and now_ms < parse(str(checked)) + OPENINGS_MS
             and _openings_depend_on(before) == _openings_depend_on(status)
         )
-        hosts, asked = [], 0
+        hosts, count = [], 0
         for host in status["hosts"]:
             openings = known.get(host["host"], {}).get("openings", ())
-            if host["state"] not in CHOOSABLE or asked == OPENING_HOSTS_MAX:
+            if host["state"] not in CHOOSABLE or count == OPENING_HOSTS_MAX:
                 openings = ()
             elif not kept:
-                asked += 1
+                count += 1
                 openings = self._openings(status["declaration"], host["host"])
             hosts.append({**host, "openings": openings} if openings else host)
         if not any("openings" in each for each in hosts):

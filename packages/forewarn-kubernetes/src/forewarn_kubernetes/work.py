@@ -197,10 +197,10 @@ class NodeWork:
 
     def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> WorkStep:
         host, config = self._operation.host, self._config
-        asked = config.reboot_annotation or config.reboot_command
-        if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
+        boot = config.reboot_annotation or config.reboot_command
+        if boot and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
             raise NodeAway(host=host, seconds=config.reboot_timeout_s)
-        waits = "" if asked else f"an operator to reboot {host}"
+        waits = "" if boot else f"an operator to reboot {host}"
         return WorkStep(
             text=f"{REBOOTING_TEXT}{host} to reboot and be ready", waits=waits, share=0.5
         )

@@ -125,18 +125,18 @@ class ServerMoves:
         """Request a move of a server from Nova, once per attempt."""
         mark = self._servers.mark_of(server)
         migration = self._newest(server, mark, move) if mark else None
-        asked = self._servers.action_since(server, mark, move.action) if mark else None
+        action = self._servers.action_since(server, mark, move.action) if mark else None
         failed = migration is not None and migration["status"] in FAILED
-        if asked and not migration and not server.task:
-            failed = self._servers.outcome(vm, server, asked, doing=move.doing) is None
+        if action and not migration and not server.task:
+            failed = self._servers.outcome(vm, server, action, doing=move.doing) is None
         if failed and not server.task:
             assert mark is not None, vm
             if mark.attempt == self._servers.task.attempt:
                 raise self._failure(vm, server, mark, move)
-            mark = migration = asked = None  # an earlier attempt failed
+            mark = migration = action = None  # an earlier attempt failed
         if migration is not None:
             return self._watch(vm, server, migration, move)
-        if asked is not None:
+        if action is not None:
             return self._servers.going(vm, f"{move.doing} {vm}", 0)
         if server.task:
             return self._servers.going(vm, f"waiting for {vm}, which is {server.task}", 0)
@@ -209,11 +209,11 @@ class ServerMoves:
         config = self._servers.config
         if vm in self._servers.memory.helped and config.migration_fallback == GIVE_UP:
             return ServerMigrationTimedOut(vm=vm, seconds=config.migration_timeout_s)
-        asked = self._servers.action_since(server, mark, move.action)
+        action = self._servers.action_since(server, mark, move.action)
         migration = self._newest(server, mark, move)
         if migration is not None and migration["status"] == "cancelled":
             return ServerFailed(what=move.doing, vm=vm, reason="the migration was cancelled")
-        return self._servers.failure(server, asked, vm, doing=move.doing)
+        return self._servers.failure(server, action, vm, doing=move.doing)
 
     def _confirm(self, vm: str, server: Server) -> WorkStep:
         """Confirm a move of this task, and leave other moves unchanged."""

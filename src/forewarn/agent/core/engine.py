@@ -258,8 +258,8 @@ class AgentEngine:
         others = self._identity.others_in(record.event.resources)
         if mine.ahead and not is_silent(record, mine.ahead, now_ms=now_ms):
             if record.asked_ms == now_ms:
-                asked = others if record.coordination == "all" else mine.ahead
-                self._out.append(AskPeersIntent(record.event, asked))
+                peers = others if record.coordination == "all" else mine.ahead
+                self._out.append(AskPeersIntent(record.event, peers))
             return
         if mine.go and record.checks:
             record.stage = rec.CHECKING
@@ -374,11 +374,11 @@ class AgentEngine:
             self._notify("finished", record, OVER[record.remains])
         self._following.finish(record, now_ms)
 
-    def _person_asked(self, asked: PersonAsked, now_ms: int) -> None:
-        if asked.verb == "undo":
-            self._table.undo_at_once(asked.name, now_ms)
+    def _person_asked(self, request: PersonAsked, now_ms: int) -> None:
+        if request.verb == "undo":
+            self._table.undo_at_once(request.name, now_ms)
             return
-        for held in self._table.forget(asked.name):
+        for held in self._table.forget(request.name):
             for record in self._following.records:
                 if record.event_id in held.holders:
                     record.remains = "forgotten"

@@ -231,8 +231,8 @@ class TrackedEvents:
             self.tell_start(record)
         due_ms = record.event.not_before_ms
         due = due_ms is not None and now_ms + self.ahead_ms >= due_ms
-        asked = record.approved or record.stage == rec.APPROVING
-        came = record.hit or record.started or asked or due
+        consented = record.approved or record.stage == rec.APPROVING
+        came = record.hit or record.started or consented or due
         record.gone = True
         record.missing_ms = 0
         record.next_ms = None

@@ -226,19 +226,19 @@ class Connection:
         size = 0
         while self._reader.begun and not self.over and not self.stalled:
             try:
-                asked = self._reader.pending or self._reader.head(self.service.responder)
-                octets = None if asked is None else self._answer(asked)
+                pending = self._reader.pending or self._reader.head(self.service.responder)
+                octets = None if pending is None else self._answer(pending)
             except CallerError as error:
                 self._flush(out)
                 self._break_off(error)
                 return
-            if asked is None or octets is None:
+            if pending is None or octets is None:
                 break
             out.append(octets)
             size += len(octets)
-            if asked.close or self.service.stopping:
+            if pending.close or self.service.stopping:
                 self._flush(out)
-                self._finish(linger=asked.body_unread)
+                self._finish(linger=pending.body_unread)
                 return
             if size > WRITE_BYTES_MAX:
                 self._flush(out)
@@ -249,7 +249,7 @@ class Connection:
         self._flush(out)
         self._settle()
 
-    def _answer(self, asked: PendingRequest) -> bytes | None:
+    def _answer(self, pending: PendingRequest) -> bytes | None:
         """Return the answer to a request; None while its body is incomplete, or while it is held.
 
         The connection checks the caller and the rate before it reads the body.
@@ -257,53 +257,53 @@ class Connection:
         service, reader = self.service, self._reader
         responder = service.responder
         if reader.pending is None:
-            refusal = responder.admit(asked, self.peer, service.now_s())
-            if asked.caller is not None and asked.request.path == EVENTS_PATH:
-                bucket = responder.bucket(asked.caller)
-                bucket.polled_tick, bucket.user_agent = service.tick, asked.request.user_agent
+            refusal = responder.admit(pending, self.peer, service.now_s())
+            if pending.caller is not None and pending.request.path == EVENTS_PATH:
+                bucket = responder.bucket(pending.caller)
+                bucket.polled_tick, bucket.user_agent = service.tick, pending.request.user_agent
             if refusal is not None:
-                return self._refused(asked, refusal)
-        if asked.request.length and not reader.body(asked):
+                return self._refused(pending, refusal)
+        if pending.request.length and not reader.body(pending):
             return None
-        reaction = responder.respond(asked, self.peer, service.now_s())
-        return self._octets(asked, reaction)
+        reaction = responder.respond(pending, self.peer, service.now_s())
+        return self._octets(pending, reaction)
 
-    def _refused(self, asked: PendingRequest, refusal: Answer) -> bytes:
+    def _refused(self, pending: PendingRequest, refusal: Answer) -> bytes:
         """Return a refusal, which closes the connection if its client has sent or must send more.
 
         A flood of requests therefore costs only one answer. Behind a proxy, the next request may
         belong to another VM.
         """
-        length = asked.request.length
-        asked.body_unread = length < 0 or (length > 0 and not self._reader.body(asked))
-        if asked.body_unread or (len(self._reader) and not self.client.is_shared):
-            asked.close = True
+        length = pending.request.length
+        pending.body_unread = length < 0 or (length > 0 and not self._reader.body(pending))
+        if pending.body_unread or (len(self._reader) and not self.client.is_shared):
+            pending.close = True
             return self.service.joined(refusal._replace(close=True))
         return self.service.joined(refusal)
 
-    def _remember(self, asked: PendingRequest) -> None:
+    def _remember(self, pending: PendingRequest) -> None:
         """Cache the answer to this request for this and new connections."""
-        assert asked.caller is not None
-        assert asked.view is not None
-        self._home = asked.view.ready
-        self.bucket = self.service.responder.bucket(asked.caller)
-        self.service.remember_address(self.peer, asked.view, self.bucket)
+        assert pending.caller is not None
+        assert pending.view is not None
+        self._home = pending.view.ready
+        self.bucket = self.service.responder.bucket(pending.caller)
+        self.service.remember_address(self.peer, pending.view, self.bucket)
 
-    def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:
+    def _octets(self, pending: PendingRequest, reaction: Reaction) -> bytes | None:
         """Execute a request; return its answer, or None while the request is held."""
         if isinstance(reaction, Hold):
-            self._hold(asked, reaction)
+            self._hold(pending, reaction)
             return None
         if isinstance(reaction, ApprovalRequest | OutcomeRequest):
-            self._forward(asked, reaction)
+            self._forward(pending, reaction)
             return None
         if isinstance(reaction, Reset):
             self.abandon()
             return None
-        if reaction.is_document and asked.storable and self.service.remembers(asked.raw):
-            assert asked.view is not None
-            asked.view.remember(asked.raw, reaction, asked.request.user_agent)
-            self._remember(asked)
+        if reaction.is_document and pending.storable and self.service.remembers(pending.raw):
+            assert pending.view is not None
+            pending.view.remember(pending.raw, reaction, pending.request.user_agent)
+            self._remember(pending)
         return self.service.joined(reaction)
 
     def _flush(self, out: list[bytes]) -> None:
@@ -321,33 +321,33 @@ class Connection:
 
     # --- held requests
 
-    def _hold(self, asked: PendingRequest, hold: Hold) -> None:
+    def _hold(self, pending: PendingRequest, hold: Hold) -> None:
         """Hold a request until its view changes, its approval is decided, or its time is over."""
         assert self.held is None
         service, until_s = self.service, hold.until_s
         if service.stopping:
-            asked.close = True
-            until_s = asked.ends_s = 0.0
-        self.held = asked
+            pending.close = True
+            until_s = pending.ends_s = 0.0
+        self.held = pending
         self.ready = NOTHING
-        if asked.view is not None:
-            asked.view.waiters[self] = None
+        if pending.view is not None:
+            pending.view.waiters[self] = None
         then = self.answer_again if hold.then_respond else self._time_up
         self._timer = service.loop.call_at(until_s, then)
         if hold.enable:
-            service.enable(asked)
+            service.enable(pending)
 
-    def _forward(self, asked: PendingRequest, request: ApprovalRequest | OutcomeRequest) -> None:
+    def _forward(self, pending: PendingRequest, request: ApprovalRequest | OutcomeRequest) -> None:
         """Hold a request until the control plane decides on it. Source: A-6, X-1."""
         service = self.service
-        self._hold(asked, Hold(service.now_s() + service.settings.approve_timeout_s))
-        service.upstream.ask(request).add_done_callback(partial(self._decided, asked))
+        self._hold(pending, Hold(service.now_s() + service.settings.approve_timeout_s))
+        service.upstream.ask(request).add_done_callback(partial(self._decided, pending))
 
-    def _decided(self, asked: PendingRequest, future: asyncio.Future[RequestAnswer]) -> None:
+    def _decided(self, pending: PendingRequest, future: asyncio.Future[RequestAnswer]) -> None:
         failed = future.cancelled() or future.exception() is not None
-        if self.held is asked:
+        if self.held is pending:
             outcome = None if failed else future.result()
-            self._send_held(self.service.responder.decided(asked, outcome))
+            self._send_held(self.service.responder.decided(pending, outcome))
 
     def _time_up(self) -> None:
         held = self.held

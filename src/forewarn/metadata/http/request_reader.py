@@ -115,9 +115,9 @@ class RequestReader:
         if self._at == 0 and isinstance(self._buffer, bytes):
             known = book.known.get(self._buffer)
             if known is not None:
-                asked = PendingRequest(self._buffer, known)
+                pending = PendingRequest(self._buffer, known)
                 self._buffer = b""
-                return asked
+                return pending
         self._skip_empty_lines()
         end = self._buffer.find(requests.HEAD_END, max(self._at, self._checked - 2))
         if end < 0:
@@ -127,11 +127,11 @@ class RequestReader:
                 self._checked = len(self._buffer) - 1  # a CR may be the first half of a line end
             return None
         raw = bytes(self._buffer[self._at : end + 4])
-        asked = PendingRequest(raw, book.known.get(raw) or book.read(raw))
+        pending = PendingRequest(raw, book.known.get(raw) or book.read(raw))
         self._at = end + 4
-        return asked
+        return pending
 
-    def body(self, asked: PendingRequest) -> bool:
+    def body(self, pending: PendingRequest) -> bool:
         """Read the body of the request from `head`; return False until the body is complete.
 
         Costs O(bytes since the last call).
@@ -139,21 +139,21 @@ class RequestReader:
         Raises:
             CallerError: the body is malformed or too long.
         """
-        length = asked.request.length
+        length = pending.request.length
         if self.pending is None:
-            self.pending = asked
+            self.pending = pending
             self._forget_read()
             self._chunked = requests.ChunkedBody() if length < 0 else None
-            self.continue_due = requests.expects_continue(asked.request) and not self._buffer
+            self.continue_due = requests.expects_continue(pending.request) and not self._buffer
         if self._chunked is not None:
             done = self._chunked.read(self._buffer)
             if done is None:
                 return False
-            asked.body, self._at = done
+            pending.body, self._at = done
         elif len(self._buffer) < length:
             return False
         else:
-            asked.body, self._at = bytes(self._buffer[:length]), length
+            pending.body, self._at = bytes(self._buffer[:length]), length
         self.pending = self._chunked = None
         self.continue_due = False
         return True
