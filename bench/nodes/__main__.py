@@ -2,25 +2,24 @@
 
 The feed, the clients and their files are the real ones; nodes share child processes, but for
 the one whose memory and CPU are measured, which is `forewarn node run`. `--child` is one of those
-processes. Only loopback.
+processes. `region.py` measures thousands of simulated nodes. Only loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.client
 import os
 import platform
-import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from argparse import SUPPRESS
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bench.nodes.region import CONCERNED
 from bench.sizes import Parser
 from forewarn.api.feed_endpoint import FeedPort
 from forewarn.protocol.documents import Document
@@ -29,24 +28,15 @@ from forewarn.replication.feed_client import FeedClient, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
-from forewarn.replication.pace import FeedPace, pace_for
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
 CHILDREN, NODE_VMS = 4, 100
 WAIT_S = 300.0
-#: Number of nodes with VMs of a group whose document changes.
-CONCERNED = 20
-AT_A_TIME, FDS = 32, 20_000
-#: Time without changes whose cost is subtracted, in seconds.
-IDLE_S = 3
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
-PATIENT = FeedPace(wait_s=25.0, report_s=25.0)
-"""Pace with the fewest long polls during a measurement."""
+ALONE = ("--planes", "1", "--proof", "token")
+"""Options of one control plane without TLS."""
 
 
 def fleet(nodes: int, vms: int) -> DocumentChange:
@@ -172,124 +162,23 @@ async def bootstrap(count: int, vms: int) -> None:
     print(f"{vms:,} VMs over {count} nodes: all nodes follow after {whole_s:.1f} s")
 
 
-async def fan_out(counts: list[int], changes: int) -> None:
+def fan_out(counts: list[int], changes: int) -> None:
     """Print the cost of a change for 20 nodes with few and with many connected nodes."""
-    times = {nodes: await cost_of_change(nodes, changes) for nodes in counts}
-    for nodes, time_ms in times.items():
+    times = {}
+    for nodes in counts:
+        sizes = ("--nodes", str(nodes), "--vms", str(nodes), "--changes", str(changes))
+        times[nodes] = float(region("--cost", *ALONE, *sizes))
         print(
             f"a change for {CONCERNED} of {nodes:,} nodes:"
-            f" {time_ms:.2f} ms of the control plane's processor"
+            f" {times[nodes]:.2f} ms of the control plane's processor"
         )
     print(f"ratio: {times[counts[-1]] / times[counts[0]]:.2f}", flush=True)
 
 
-async def cost_of_change(nodes: int, changes: int) -> float:
-    """Return ms of processor time per change that 20 nodes confirm, beyond idle waiting."""
-    async with simulated(nodes, nodes, pace=lambda _: PATIENT) as (server, _):
-        await asyncio.sleep(1)
-        before_s = time.process_time()
-        await asyncio.sleep(IDLE_S)
-        idle = (time.process_time() - before_s) / IDLE_S
-        before_s, begun_s = time.process_time(), time.perf_counter()
-        for sequence in range(2, changes + 2):
-            await confirmed(server, sequence, f"g{sequence % (nodes // CONCERNED)}", CONCERNED)
-        used_s = time.process_time() - before_s - idle * (time.perf_counter() - begun_s)
-        return used_s / changes * 1000
-
-
-async def region(nodes: int, vms: int, changes: int, *, idle_s: int) -> None:
-    """Print the time in which many nodes connect, and show a change for all nodes."""
-    before_s, before_mib = time.process_time(), resident_mib(os.getpid())
-    async with simulated(nodes, vms, pace=pace_for) as (server, start_s):
-        start_cpu_s = time.process_time() - before_s
-        kib = (resident_mib(os.getpid()) - before_mib) * 1024 / nodes
-        times = [
-            await confirmed(server, sequence, "all", nodes) for sequence in range(2, changes + 2)
-        ]
-        before_s = time.process_time()
-        await asyncio.sleep(idle_s)
-        idle = (time.process_time() - before_s) / idle_s
-    print(
-        f"{vms:,} VMs over {nodes:,} nodes: all nodes follow after {start_s:.1f} s"
-        f" ({start_cpu_s:.1f} s of the control plane's processor); a change for all,"
-        f" {changes} times: median {statistics.median(times):.2f} s, max {max(times):.2f} s;"
-        f" waiting: {idle:.0%} of a core, at most {kib:.1f} KiB a node with its documents",
-        flush=True,
-    )
-
-
-async def confirmed(server: FeedServer, sequence: int, view: str, nodes: int) -> float:
-    """Send some nodes a change; return the seconds until all show the change."""
-    begun = time.perf_counter()
-    publication = Publication(view, enabled=True, document=Document(sequence, (FREEZE,)))
-    concerned = server.apply(DocumentChange(sequence, publications=(publication,)))
-    assert concerned is not None
-    assert len(concerned) == nodes
-    assert await server.confirmed(sequence, WAIT_S, concerned) == ()
-    return time.perf_counter() - begun
-
-
-@contextlib.asynccontextmanager
-async def simulated(
-    nodes: int, vms: int, *, pace: Callable[[int], FeedPace]
-) -> AsyncIterator[tuple[FeedServer, float]]:
-    """Run nodes without stored files in other processes, with a view that all nodes share.
-
-    Yields:
-        the feed, and seconds until the last node followed.
-    """
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
-    access = NodeAccess(["*"], lambda _, token: token == TOKEN)
-    server = FeedServer(Control(), epoch="bench", access=access, pace=pace)
-    callers = [
-        Caller(f"vm-{n}", f"g{n // CONCERNED}", f"g{n // CONCERNED}", host=f"n{n % nodes}")
-        for n in range(vms)
-    ]
-    callers += [Caller(f"all-{n}", "all", "all", host=f"n{n}") for n in range(nodes)]
-    views = dict.fromkeys(caller.view for caller in callers)
-    shown = tuple(Publication(view, enabled=True, document=Document(1)) for view in views)
-    server.apply(DocumentChange(1, whole=True, callers=tuple(callers), publications=shown))
-    async with contextlib.AsyncExitStack() as stack:
-        port = FeedPort()
-        await port.start(server, "127.0.0.1:0")
-        stack.push_async_callback(port.stop)
-        stack.push_async_callback(server.stop)
-        begun = time.perf_counter()
-        processes = [
-            await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bench.nodes", "--clients", port.address),
-                *(str(first), str(nodes)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            for first in range(CHILDREN)
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"followed\n"
-        yield server, time.perf_counter() - begun
-        for process in processes:
-            process.kill()
-            await process.wait()
-
-
-async def clients(address: str, first: int, count: int) -> None:
-    """Run every fourth node until the process ends; print a line once all nodes follow."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
-
-    nodes = []
-    for name in [f"n{number}" for number in range(first, count, CHILDREN)]:
-        client = FeedClient(address, lambda _: None, identity=NodeIdentity(name, token=TOKEN))
-        nodes.append(client)
-    # The feed accepts 64 unproved connections from one address.
-    for begin in range(0, len(nodes), AT_A_TIME // CHILDREN):
-        some = nodes[begin : begin + AT_A_TIME // CHILDREN]
-        for node in some:
-            node.start()
-        for node in some:
-            await node.followed.wait()
-    print("followed", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+def region(*options: str) -> str:
+    """Return what a measurement of simulated nodes prints, in fresh processes."""
+    command = (sys.executable, "-m", "bench.nodes.region", *options)
+    return subprocess.check_output(command, text=True)
 
 
 async def one_node(seconds: int) -> None:
@@ -390,33 +279,38 @@ def main() -> None:
     what = "numbers of simulated nodes that connect"
     parser.add_size("--nodes", (3000, 10_000), (600,), (40,), what)
     what = "numbers of simulated nodes whose changes are compared"
-    parser.add_size("--fan-out", (100, 3000), (100, 600), (20, 40), what)
+    parser.add_size("--fan-out", (100, 3000, 10_000), (100, 600), (20, 40), what)
+    parser.add_size("--large-nodes", 1000, 100, 20, "number of simulated nodes of all --vms")
+    parser.add_size("--planes", 3, 3, 2, "number of control planes of the simulated nodes")
     parser.add_size("--real-nodes", 100, 100, 8, "number of nodes with stored files")
-    parser.add_size("--vms", 1_000_000, 100_000, 400, "number of VMs that the stored nodes load")
+    parser.add_size(
+        "--vms", 1_000_000, 100_000, 400, "number of VMs of the nodes with stored files"
+    )
     parser.add_size("--region-vms", 100_000, 20_000, 400, "number of VMs of the simulated nodes")
     parser.add_size("--changes", 500, 100, 2, "number of changes for a group")
     parser.add_size("--region-changes", 20, 10, 2, "number of changes for all nodes")
     parser.add_size("--node-s", 20, 5, 1, "time of the polls of one node, in seconds")
     parser.add_size("--idle-s", 10, 5, 1, "time of heartbeats alone, in seconds")
-    parser.add_argument("--clients", nargs=3, help=SUPPRESS)
     parser.add_argument("--child", nargs="+", help=SUPPRESS)
     options = parser.sized()
     if options.child:
         address, directory, *names = options.child
         asyncio.run(child(address, Path(directory), names))
         return
-    if options.clients:
-        asyncio.run(clients(options.clients[0], *map(int, options.clients[1:])))
-        return
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
     asyncio.run(one_node(options.node_s))
     asyncio.run(latency(options.real_nodes, options.changes))
     asyncio.run(bootstrap(options.real_nodes, options.vms))
-    vms, changes, idle_s = options.region_vms, options.region_changes, options.idle_s
-    asyncio.run(fan_out(options.fan_out, options.changes))
+    fan_out(options.fan_out, options.changes)
+    sizes = ("--vms", str(options.region_vms), "--changes", str(options.region_changes))
+    idle = ("--idle-s", str(options.idle_s))
+    large = ("--nodes", str(options.large_nodes), "--vms", str(options.vms))
+    print(region(*large, *ALONE, *sizes[2:], *idle), end="", flush=True)
     for nodes in options.nodes:
-        asyncio.run(region(nodes, vms, changes, idle_s=idle_s))
+        count = ("--nodes", str(nodes), *sizes, *idle)
+        print(region(*count, *ALONE), end="", flush=True)
+        print(region(*count, "--planes", str(options.planes)), end="", flush=True)
 
 
 if __name__ == "__main__":
