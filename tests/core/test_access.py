@@ -2,7 +2,12 @@
 
 import pytest
 
-from forewarn.access.confirmations import Confirmation, UnknownConfirmation
+from forewarn.access.confirmations import (
+    OF_PRINCIPAL_MAX,
+    Confirmation,
+    ConfirmationsFull,
+    UnknownConfirmation,
+)
 from forewarn.access.reducer import AccessTerms, step
 from forewarn.access.roles import Authority, Principal, Role, ScopeInvalid
 from forewarn.access.state import AccessState
@@ -18,6 +23,7 @@ from forewarn.access.stimulus import (
 from forewarn.core.records import from_row, to_row
 from forewarn.core.stimulus import Tick
 from forewarn.errors import CallerError
+from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig
 
 ASKER, SECOND = Authority("ben", built_in=True), Authority("anna", built_in=True)
@@ -72,6 +78,17 @@ def test_sentence_of_a_call_is_stored_and_told() -> None:
     [asked] = step(AccessState(), AskConfirmation(CALL), terms(500, ASKER))
     assert asked.record == from_row("confirmation", to_row(asked.record))
     assert asked.text == "c-8 of ben waits for a second person: fail host h1"
+
+
+def test_calls_that_have_expired_leave_room_at_once() -> None:
+    """Neither the limit nor a repetition counts them; one step ends them. Source: P-8."""
+    calls = {n: replace(CALL, number=n, body=str(n)) for n in range(OF_PRINCIPAL_MAX)}
+    again = AskConfirmation(calls[0])
+    with pytest.raises(ConfirmationsFull):
+        step(AccessState(confirmations=calls), AskConfirmation(CALL), terms(4999))
+    *expired, asked = step(AccessState(confirmations=calls), again, terms(5000))
+    told = [each.action for each in expired], asked.action
+    assert told == (["confirmation.expired"] * OF_PRINCIPAL_MAX, "confirmation.asked"), "P-8"
 
 
 def test_call_of_the_version_before_is_told_by_its_request() -> None:

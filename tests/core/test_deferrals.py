@@ -110,6 +110,18 @@ def test_deferral_that_nobody_decides_is_refused() -> None:
     assert "in time" in asked(rig, number, "h0").answer
 
 
+def test_request_is_decided_by_the_deadline_that_it_would_move() -> None:
+    """An operator has until then, however long the policy gives; by the clock alone. T-4."""
+    rig = shared(deferral_decision_s=20 * DAY_S)
+    number, deadline_ms = declare(rig), rig.now_ms + 14 * DAY_MS
+    ask(rig, number, deadline_ms + 6 * DAY_MS, "h0")
+    decide_by_ms = asked(rig, number, "h0").decide_by_ms
+    assert decide_by_ms == deadline_ms, f"T-4: decided by {decide_by_ms}, deadline {deadline_ms}"
+    rig.now_ms = deadline_ms
+    rig.tell(Tick())
+    assert asked(rig, number, "h0").state is DeferralState.REFUSED
+
+
 def test_choice_stands_until_a_deferral_is_granted() -> None:
     """Then the owner may choose again, up to the new deadline. Source: T-4."""
     rig = shared()
@@ -171,6 +183,17 @@ def test_impossible_deferral_changes_nothing(
     with pytest.raises(DeferralRefused, match=problem):
         rig.tell(words.AskDeferral(number, places, until_ms, "closing", "alice"))
     assert rig.state.deferrals == {}
+
+
+def test_longest_hand_back_counts_from_the_declaration() -> None:
+    """However late the owner asks, the last possible deadline is the same. Source: T-4."""
+    rig = shared(deferral_limit_s=365 * DAY_S)
+    number, longest_ms = declare(rig), rig.now_ms + 90 * DAY_MS
+    rig.now_ms += 10 * DAY_MS
+    with pytest.raises(DeferralRefused, match="no hand-back deadline after"):
+        ask(rig, number, longest_ms + 1000, "h0")
+    ask(rig, number, longest_ms, "h0")
+    assert asked(rig, number, "h0").granted_ms == longest_ms
 
 
 def test_deferral_after_the_announcement_is_a_postponement() -> None:

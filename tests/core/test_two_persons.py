@@ -276,9 +276,11 @@ def test_token_counts_for_everybody_who_may_know_its_secret() -> None:
     second = bearer(fleet, anna, "second")
     nested = bearer(fleet, puppet, "nested")
     other = bearer(fleet, ADMIN, "other")
+    third = bearer(fleet, other, "third")
     for asker, confirmer in (
         *((anna, anna), (anna, puppet), (puppet, anna), (puppet, second)),
         *((anna, nested), (second, nested), (other, ADMIN), (ADMIN, other)),
+        (third, ADMIN),
     ):
         fleet.caller = confirmer
         refused = fleet.refuses(Confirmed(waiting(fleet, asker), FAILURE), OwnConfirmation)
