@@ -320,3 +320,19 @@ def test_history_of_shared_work_does_not_name_who_approved_for_others() -> None:
     assert started, history
     assert b"bank" not in history.body, f"an owner reads of another's VM: {started}"
     guarded.live.stop()
+
+
+def test_history_does_not_name_a_host_that_the_owners_vms_have_left() -> None:
+    """What is done there later, and what was done before, names other hosts only. Source: P-3."""
+    guarded = Guarded(BANK)
+    assert guarded.ask("admin", "POST", "/v1/hosts/h1/reboot", {}).status == 202
+    guarded.live.settle()
+    before = guarded.ask("owner-of-shop", "GET", "/v1/history?limit=1000").json["entries"]
+    moved = {**BANK, "vms": {**BANK["vms"], "web-0": {**BANK["vms"]["web-0"], "host": "h2"}}}
+    assert guarded.ask("admin", "PUT", "/v1/topology", moved).status == 200
+    guarded.live.settle()
+    after = guarded.ask("owner-of-shop", "GET", "/v1/history?limit=1000").json["entries"]
+    guarded.live.stop()
+    assert "h1" in {each["host"] for each in before}
+    named = [(each["action"], each["host"]) for each in after if each["host"] in {"h1", "h3"}]
+    assert named == [], f"P-3: history names hosts without a VM of the owner: {named}"

@@ -174,6 +174,17 @@ def test_live_work_ends_when_it_is_expected_to(facts: dict[str, object], ends_ms
     assert (live.operation, live.host, live.ends_ms) == ("op-4", "h1", ends_ms)
 
 
+def test_host_whose_vms_leave_first_is_under_work_until_they_are_back() -> None:
+    """Their move, the work that follows, and their return: not the work alone. Source: F-3."""
+    moves = replace(MAINTENANCE, move_s=300, return_s=240)
+    leave = replace(OPERATION, cause=Cause.LIVE_MIGRATION, impact=Impact.FREEZE, maintenance=7)
+    [live] = task(replace(leave, duration_s=7), maintenance=moves).state.live
+    ends_ms = NOW_MS + MINUTE_MS + (300 + 600 + 240) * 1000
+    assert live.ends_ms == ends_ms, (
+        f"F-3: the planner has the host free {ends_ms - live.ends_ms} ms early"
+    )
+
+
 @pytest.mark.parametrize(
     ("facts", "counts"),
     [
@@ -200,6 +211,23 @@ def test_live_work_says_whom_it_disturbs() -> None:
     [one] = task(moved).state.live
     assert (one.host, one.vm, one.destinations) == ("h0", list(TOPOLOGY.vms).index("db_0"), ("h1",))
     assert task(replace(moved, vms=("gone",))).state.live == ()
+
+
+def test_room_is_reserved_for_vms_that_are_yet_to_return() -> None:
+    """The planner does not see it as free, and its checker has no other figures. Source: F-3."""
+    state = State(topology=TOPOLOGY)
+    hosts = {name: replace(each, memory_mib=4096) for name, each in TOPOLOGY.hosts.items()}
+    vms = {name: replace(each, memory_mib=1024) for name, each in TOPOLOGY.vms.items()}
+    state.topology = Topology(hosts, dict(TOPOLOGY.groups), vms)
+    back = replace(OPERATION, cause=Cause.LIVE_MIGRATION, of_vm=True, host="h1", destination="h0")
+    there = replace(back, vms=("web_0",))
+    moves = replace(MAINTENANCE, move_s=600, return_s=600)
+    for operations, room in (((), 4096), ((there,), 4096), ((there, back), 3072)):
+        state.operations = dict(enumerate(replace(each, vms=each.vms[:1]) for each in operations))
+        made_for = planner_task(state, moves, policy=NoticePolicy(), now_ms=NOW_MS).fleet.room
+        assert made_for is not None
+        rooms = [*made_for.host_memory]
+        assert rooms == [room, 4096, 4096], f"F-3: {len(operations)} returns to h0, room {rooms}"
 
 
 def test_hosts_that_were_touched_are_done() -> None:

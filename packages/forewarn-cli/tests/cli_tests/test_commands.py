@@ -11,6 +11,7 @@ import pytest
 
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from forewarn.protocol.documents import read_document
+from forewarn_cli.events import month_span
 from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run
 from tests.waiting import wait_until
@@ -452,6 +453,15 @@ def test_show_finds_any_record(run: Run) -> None:
     assert "2027-01-15T08:00:00Z\n" in run("status").out
     assert run("show", "op-1").out == run("operation", "show", "op-1").out
     assert "[id-unknown]" in run("show", "nothing-at-all").err
+
+
+@pytest.mark.parametrize(
+    ("month", "begin", "end"),
+    [("2026-11", "2026-11", "2026-12"), ("2026-12", "2026-12", "2027-01")],
+)
+def test_report_of_a_month_ends_with_the_month(month: str, begin: str, end: str) -> None:
+    """It ends where the next month begins, also at the end of a year. Source: X-1, T-15."""
+    assert month_span(month) == (f"{begin}-01T00:00:00Z", f"{end}-01T00:00:00Z")
 
 
 def test_event_that_has_ended_has_an_outcome(run: Run, live: Live) -> None:

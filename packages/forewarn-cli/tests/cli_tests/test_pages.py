@@ -3,14 +3,17 @@
 import gzip
 import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from forewarn.api import fleet_routes, maintenance_routes, outcome_routes, read_routes
 from forewarn.cli import listing
+from forewarn.cli.main import main
 from forewarn_cli import audit, history, topology_portions
 from tests.api.live import Json, Live
 from tests.cli.conftest import Run
+from tests.serving import HttpServer, Request
 from tests.waiting import wait_until
 
 PAGE = 2
@@ -129,3 +132,28 @@ def test_pruning_compares_every_page_of_the_fleet(
     assert pruned.status == 0, pruned
     assert [each["name"] for each in fleet.get("/v1/hosts?limit=1000")["hosts"]] == ["h1"]
     assert [each["name"] for each in fleet.get("/v1/vms?limit=1000")["vms"]] == ["vm-h1"]
+
+
+def test_export_of_availability_has_the_records_of_every_page(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each further page is asked for with the place and the period of the first. Source: T-13."""
+    period = {"from": "2027-01-14T00:00:00Z", "to": "2027-01-15T00:00:00Z"}
+    headers = {"Content-Type": "application/json", "Forewarn-Time": "2027-01-15T08:00:00Z"}
+    asked: list[dict[str, list[str]]] = []
+
+    def page(request: Request) -> tuple[int, bytes, dict[str, str]]:
+        asked.append(parse_qs(urlsplit(request.path).query))
+        number = len(asked)
+        form = {**period, "at": period["to"], "records": [{"kind": "event", "event": number}]}
+        following = f"{number}:0" if number < PAGE + 1 else None
+        return 200, json.dumps({**form, "next": following}).encode(), headers
+
+    with HttpServer(page) as server:
+        monkeypatch.setenv("FOREWARN_SERVER", server.url)
+        assert main(["availability", "export", "--owner", "shop"]) == 0
+    _, *records = map(json.loads, capfd.readouterr().out.splitlines())
+    assert [each["event"] for each in records] == [1, 2, 3], f"T-13: {records}"
+    assert [each.get("after") for each in asked] == [None, ["1:0"], ["2:0"]]
+    times = [{name: each[name][0] for name in period} for each in asked[1:]]
+    assert times == [period] * PAGE, f"T-13: a page of another period: {times}"

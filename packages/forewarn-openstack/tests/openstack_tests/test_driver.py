@@ -220,6 +220,15 @@ def test_host_that_people_have_disabled_stays_so(small: SmallCloud, config: Nova
     assert small.services["h1"]["disabled_reason"] == "new disks"
 
 
+def test_host_that_other_work_has_disabled_stays_so(small: SmallCloud, config: NovaConfig) -> None:
+    """Another operation of this service, which still goes on, enables it itself. Source: R-1."""
+    reason = "forewarn op-999@1: live-migration"
+    small.services["h1"] |= {"status": "disabled", "disabled_reason": reason}
+    assert done(nova(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a")))
+    said = small.services["h1"]["status"], small.services["h1"]["disabled_reason"]
+    assert said == ("disabled", reason), f"R-1: the work of another operation is changed: {said}"
+
+
 def test_degraded_host_stays_disabled(small: SmallCloud, config: NovaConfig) -> None:
     """Nothing may be placed on hardware that fails."""
     assert done(nova(config), task(Cause.HARDWARE_DEGRADED, "h1", small.server("a")))

@@ -85,10 +85,14 @@ class Nats(Broker):
         return [program("nats-server"), "--config", str(settings)]
 
     @property
+    def servers(self) -> tuple[str, ...]:
+        """Its address."""
+        return (f"nats://127.0.0.1:{self.port}",)
+
+    @property
     def options(self) -> dict[str, object]:
         """The options of a destination."""
-        servers = [f"nats://127.0.0.1:{self.port}"]
-        return {"kind": "nats", "servers": servers, "timeout_s": 3}
+        return {"kind": "nats", "servers": [*self.servers], "timeout_s": 3}
 
     def prepare(self) -> None:
         """Make the stream."""

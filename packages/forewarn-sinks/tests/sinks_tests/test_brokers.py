@@ -1,11 +1,15 @@
 """Real brokers and a real service, both killed at random moments: nothing lost, all in order."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from forewarn.outbox.cloudevents import CloudEvent
+from forewarn_sinks import nats_sink
+from forewarn_sinks.nats_sink import NatsOptions, NatsSink
 from sinks_tests.brokers import Broker, Kafka, Nats
 from tests.api.live import SETTINGS
 from tests.outbox.rig import Life, delivering, is_complete
@@ -69,3 +73,27 @@ def test_nothing_is_lost_or_out_of_order(broker: Broker, tmp_path: Path) -> None
         for vm in (each["data"].get("operation") or {}).get("vms", ()):
             seen[vm] = seen.get(vm, 0) + 1
     assert set(seen) == {"web-0", "web-1", "db-0"}
+
+
+def test_stream_drops_repetitions_and_keeps_equal_numbers_of_two_services(tmp_path: Path) -> None:
+    """An event is what its source and its id name, as in CloudEvents. Source: L-7."""
+    broker = Nats(tmp_path)
+    try:
+        broker.prepare()
+        sink = nats_sink.create("broker", NatsOptions(kind="nats", servers=broker.servers))
+        events: list[CloudEvent] = [
+            {"source": source, "id": number, "type": "forewarn.host.failed"}
+            for source in ("/one", "/two", "/one")
+            for number in ("7", "8")
+        ]
+        asyncio.run(_sent(sink, events))
+        kept = [(each["source"], each["id"]) for each in broker.events()]
+    finally:
+        broker.kill()
+    assert kept == [("/one", "7"), ("/one", "8"), ("/two", "7"), ("/two", "8")], kept
+
+
+async def _sent(sink: NatsSink, events: list[CloudEvent]) -> None:
+    await sink.open()
+    await sink.send(events)
+    await sink.close()
