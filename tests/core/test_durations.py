@@ -7,6 +7,7 @@ from forewarn.core.topology import Host
 from forewarn.planning.durations import SAMPLES_MAX
 from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.blockers import code_of
+from forewarn.rules.hand_back import Severity
 from forewarn.rules.local_time import Window
 from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -103,6 +104,19 @@ def test_work_is_announced_for_what_was_learned() -> None:
     }
     assert done == {"h0": 2520, "h1": 600}
     rig.check_replay()
+
+
+def test_declared_work_has_the_duration_that_was_asked_for() -> None:
+    """Owners were told of it; earlier work of its kind changes no plan of it. Source: F-9."""
+    rig = modelled()
+    for host in ("h0", "h2"):
+        rebooted(rig, host, 42)
+    number = rig.create("h0", "h2")
+    rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+    learned = rig.state.plans[rig.state.maintenances[number].plan].body.learned
+    assert learned == (), f"F-9: declared work is planned by {learned}"
+    undeclared = rig.start("h0", "h2")
+    assert rig.state.plans[rig.state.maintenances[undeclared].plan].body.learned
 
 
 def test_why_names_figure_and_request() -> None:

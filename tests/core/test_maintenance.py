@@ -40,6 +40,19 @@ def test_maintenance_goes_wave_by_wave_until_done() -> None:
     rig.check_replay()
 
 
+def test_maintenances_of_the_same_hosts_have_plans_of_their_own() -> None:
+    """Also where both are planned at the same instant, so neither replaces the other's. F-2."""
+    rig = fleet()
+    first, second = rig.create("h0", "h1"), rig.create("h0", "h1")
+    plans = {number: rig.state.maintenances[number].plan for number in (first, second)}
+    assert len({*plans.values()}) == 2, f"F-2: one plan for two maintenances: {plans}"
+    rig.tell(words.StartMaintenance(first), words.StartMaintenance(second))
+    for _ in range(2):
+        rig.run()
+    assert {rig.maintenance(number).state for number in (first, second)} == {S.DONE}
+    rig.check_replay()
+
+
 def test_maintenance_takes_one_failure_domain_at_a_time() -> None:
     """A wave has hosts with one value of a label that the policy names. Source: T-12."""
     rig = fleet()

@@ -205,10 +205,13 @@ class Plan:
 
 
 def content_id(
-    parent: str, made_ms: int, *, entries: tuple[PlanEntry, ...], blocked: object
+    parent: str, made_ms: int, *, entries: tuple[PlanEntry, ...], blocked: object, seed: int
 ) -> str:
-    """Return the id of a plan: 16 hexadecimal digits, the same for the same content."""
-    digest = hashlib.sha256(f"{parent} {made_ms} {blocked}\n".encode())
+    """Return the id of a plan: 16 hexadecimal digits, the same for the same content.
+
+    The seed differs between maintenances, which may ask for the same hosts at the same instant.
+    """
+    digest = hashlib.sha256(f"{seed} {parent} {made_ms} {blocked}\n".encode())
     for entry in entries:
         line = f"{entry.host} {entry.wave} {entry.shown_ms} {entry.latest_start_ms} "
         line += " ".join(f"{move.vm}>{move.to_host}" for move in entry.moves)

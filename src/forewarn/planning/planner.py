@@ -107,7 +107,13 @@ class _Planning:
         parent = terms.state.in_force.id if terms.state.in_force else ""
         assert len({entry.host for entry in entries}) == len(entries)
         return Plan(
-            content_id(parent, terms.now_ms, entries=entries, blocked=everything),
+            content_id(
+                parent,
+                terms.now_ms,
+                entries=entries,
+                blocked=everything,
+                seed=terms.asked.seed,
+            ),
             parent,
             terms.now_ms,
             terms.request,
