@@ -112,7 +112,7 @@ class _Planning:
                 terms.now_ms,
                 entries=entries,
                 blocked=everything,
-                seed=terms.asked.seed,
+                seed=terms.request.seed,
             ),
             parent,
             terms.now_ms,
