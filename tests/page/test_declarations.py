@@ -92,6 +92,25 @@ def test_owner_chooses_an_opening_in_four_presses(page: Browser, service: Live) 
     assert resource(service, "h2")["chosen_start"] == "2027-01-17T02:00:00Z"
 
 
+def test_start_is_said_in_local_time_and_in_utc(page: Browser, service: Live) -> None:
+    """Both, as on the command line; with times in UTC it is not said twice. Source: T-16."""
+    page.send("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    sign_in(page, service, "#/home")
+    press(page, "mouse", "#clock")
+    press(page, "mouse", row("h2"))
+    page.until("document.querySelector('dialog [data-day]')")
+    fill(page, "mouse", "#choice-at", "2027-01-17T02:00:00Z")
+    page.see("starts on Sunday, 17 January 2027, 07:30 UTC+05:30 (2027-01-17 02:00 UTC)")
+    page.key("Escape")
+    page.until("!document.querySelector('dialog[open]')")
+    press(page, "mouse", "#clock")
+    press(page, "mouse", row("h2"))
+    page.until("document.querySelector('dialog [data-day]')")
+    fill(page, "mouse", "#choice-at", "2027-01-17T02:00:00Z")
+    page.see("starts on Sunday, 17 January 2027, 02:00 UTC.")
+    page.send("Emulation.setTimezoneOverride", timezoneId="")
+
+
 def test_first_view_of_owners_is_home_and_none_is_empty(page: Browser, service: Live) -> None:
     """After signing in without an address; the view of work shows the owner's operations."""
     sign_in(page, service, "")

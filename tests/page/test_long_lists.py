@@ -17,6 +17,8 @@ pytestmark = [
 ]
 COUNT = 103
 """Records of each list: the page asks for 100 at a time."""
+MANY = 1003
+"""Hosts of which the names come in two pieces."""
 NAMES = [f"h{number:03}" for number in range(COUNT)]
 ROWS = "main table tbody tr"
 STORIES = "article.story"
@@ -134,3 +136,22 @@ def test_compact_tables_stay_compact(page: Browser, service: Live) -> None:
     until_shown(page, ROWS, 100)
     page.until("document.querySelector('.density').ariaPressed === 'true'")
     page.run("localStorage.removeItem('forewarn-density')")
+
+
+def test_map_knows_the_host_at_every_place(page: Browser) -> None:
+    """Names are read by the thousand; the last host of a fleet is named, and opened."""
+    live, last = Live(), f"h{MANY - 1:04}"
+    live.fleet(hosts={f"h{number:04}": {} for number in range(MANY)})
+    label = f"document.querySelector('.map')?.getAttribute('aria-label').includes('{MANY}')"
+    try:
+        page.open(live.url)
+        page.until(label.replace(str(MANY), f"{MANY:,}") + " || " + label, "the map")
+        page.tab_to(".map")
+        page.key("End")
+        said = f"document.querySelector('#said').textContent.startsWith('{last}: ')"
+        page.until(said, f"the name of the last host, {last}")
+        page.key("Enter")
+        page.until(f"document.querySelector('h1').textContent.includes('Host {last}')")
+    finally:
+        page.open("about:blank")
+        live.stop()
