@@ -25,11 +25,16 @@ PAGE_MS_MAX = 45_000
 TAPS_MAX = 5
 """Longest wait in the page: shorter than that for an answer of the browser."""
 READ_BYTES = 1 << 20
+UNUSED = ("SpareRendererForSitePerProcess", "BackForwardCache", "ProactivelySwapBrowsingInstance")
+"""Features that start a process for the page of each test; see below."""
 FLAGS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions"),
     *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-sync", "--disable-component-update"),
     *("--no-default-browser-check", "--mute-audio", "--force-color-profile=srgb"),
+    # One process draws all pages: by default, a new one starts for each, and a spare one.
+    *("--renderer-process-limit=1", "--disable-site-isolation-trials", "--in-process-gpu"),
+    f"--disable-features={','.join(UNUSED)}",
 )
 KEYS = {
     "Tab": ("Tab", 9, ""),

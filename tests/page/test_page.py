@@ -40,19 +40,6 @@ FLEET: dict[str, dict[str, dict[str, object]]] = {
         "gone-1": {"host": "h6", "group": "db", "spot": True},
     },
 }
-VIEWS = (
-    "#/",
-    "#/work",
-    "#/maintenances",
-    "#/policy",
-    "#/service",
-    "#/access",
-    "#/vms",
-    "#/history",
-    "#/report?only=all",
-    "#/hosts/h1",
-    "#/vms/web-0",
-)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +120,14 @@ def fill(page: Browser, hand: str, selector: str, text: str) -> None:
     page.until(has_it, f"{text!r} is in {selector}")
 
 
+def axe_findings(page: Browser, rule: str = "") -> list[tuple[str, str]]:
+    """Return each rule that axe-core finds broken on the page, and where; only of one if given."""
+    page.run(AXE.read_text("utf-8"))
+    options = json.dumps({"runOnly": [rule]} if rule else {})
+    found = page.run(f"axe.run({options}).then((reply) => reply.violations)")
+    return [(each["id"], each["nodes"][0]["html"]) for each in found]
+
+
 #: View, what is pressed, fields, and what history must then tell of.
 STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("#/hosts/h1", "update_host", {"duration": "9s"}, "operation.announced"),
@@ -165,180 +160,7 @@ STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
 )
 
 
-FIRST = "h2 [href='#/maintenances/m-1']"
-#: Task -> what is pressed from the start page, fields of the dialog, and what is then seen.
-TASKS: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
-    "progress and end": ((), {}, "Planned end: "),
-    "why m-1 waits": ((FIRST,), {}, "has not approved event"),
-    "who has not approved": (("#unapproved", "td [href='#/operations/op-2']"), {}, "group db"),
-    "remind the owners": (
-        ("#unapproved", "[data-act=remind]", "dialog [type=submit]"),
-        {},
-        "Copied.",
-    ),
-    "postpone for an owner": (
-        (FIRST, "main [data-act=postpone_maintenance]", "dialog [type=submit]"),
-        {"hosts": "h2", "until": "+3h", "by": "bank"},
-        "Postpone hosts of m-1: done.",
-    ),
-    "pause": (
-        ("main [data-act=pause_maintenance]", "dialog [type=submit]"),
-        {"reason": "incident"},
-        "resume m-1, which is paused (incident)",
-    ),
-    "resume": (
-        (FIRST, "main [data-act=resume_maintenance]", "dialog [type=submit]"),
-        {},
-        "Resume m-1: done.",
-    ),
-    "which groups never poll": (
-        ("nav [href='#/vms']", "[href='#/groups?enabled=false']"),
-        {},
-        "images",
-    ),
-    "what a VM reads": (
-        ("nav [href='#/vms']", "main [href='#/vms/web-0']"),
-        {},
-        "DocumentIncarnation",
-    ),
-    "when work may run": (("nav [href='#/policy']",), {}, "every host"),
-    "what failed": (("nav [href='#/work']", "[href='#/work?state=failed']"), {}, "None."),
-    "what is not delivered": (("nav [href='#/service']",), {}, "No destinations."),
-    "who is active": (("nav [href='#/service']",), {}, "Active process"),
-    "who did what": (("nav [href='#/history']",), {}, "m-1 is paused"),
-}
-
-
-FIND = "#find-name"
-SUBMIT = "dialog [type=submit]"
-#: Task -> presses as in `TASKS`; a press of the search field enters its third member and Enter.
-NIGHT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
-    "what is wrong": ((), {}, "Host h5 has failed, 1 VM down"),
-    "since yesterday": ((), {}, "In the last 24 hours: 1 host failed"),
-    "a failed host and its VMs": (("#trouble a",), {}, "gone-0"),
-    "history of a host": ((f"{FIND}=h5",), {}, "host.failed"),
-    "a VM by a part of its name": ((f"{FIND}=web-1",), {}, "What the VM reads"),
-    "groups of an owner": ((f"{FIND}=sho",), {}, "1 of 3"),
-    "what was late last month": (
-        ("nav [href='#/history']", "main [href='#/report']", "[href*='month=2026-12']"),
-        {},
-        "No events ended.",
-    ),
-    "start": (
-        (
-            "nav [href='#/maintenances']",
-            FIRST.replace("m-1", "m-2"),
-            "[data-act=start_maintenance]",
-            SUBMIT,
-        ),
-        {},
-        "Start m-2: done.",
-    ),
-    "approve for an owner": (
-        (f"{FIND}=op-3", "main [data-act=approve_operation]", SUBMIT),
-        {},
-        "Approve op-3: done.",
-    ),
-    "cancel": (
-        (FIRST.replace("m-1", "m-2"), "main [data-act=cancel_maintenance]", SUBMIT),
-        {},
-        "Cancel m-2: done.",
-    ),
-    "new maintenance": (
-        ("nav [href='#/maintenances']", "[data-act=create_maintenance]", SUBMIT),
-        {"cause": "host-reboot", "hosts": "h3, h4", "duration": "5m"},
-        "Draft. Nothing is announced",
-    ),
-    "request work": (
-        ("[data-act=request_work]", SUBMIT),
-        {"cause": "host-reboot", "targets": "h3"},
-        "Request work: done.",
-    ),
-    "report a failure": (
-        (f"{FIND}=h6", "[data-act=fail_host]", SUBMIT),
-        {},
-        "Report failure of h6: done.",
-    ),
-    "mark repaired": (
-        (f"{FIND}=h5", "[data-act=repair_host]", SUBMIT),
-        {},
-        "Mark h5 healthy: done.",
-    ),
-    "a token": (
-        ("nav [href='#/access']", "[data-act=create_token]", SUBMIT),
-        {"principal": "kim", "role": "viewer"},
-        "Store it now",
-    ),
-}
-
-
 WINDOWS = {"windows": {"nights": {"from": "00:00", "to": "23:00"}}}
-
-
-#: How a task is done: by what, at which width, in which colours.
-HANDS = pytest.mark.parametrize(
-    ("hand", "width", "theme"),
-    [("mouse", 1280, "light"), ("keyboard", 1280, "dark"), ("touch", 390, "dark")],
-)
-
-
-@HANDS
-def test_twelve_tasks_take_four_clicks(
-    page: Browser, service: Live, hand: str, *, width: int, theme: str
-) -> None:
-    """What operators ask at three in the morning is at most four clicks from the start page."""
-    page.resize(width, 800, phone=width == 390)
-    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
-    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
-    service.call("POST", "/v1/maintenances", form)
-    service.post("/v1/maintenances/m-1/start")
-    for task, (presses, fields, expected) in TASKS.items():
-        assert len(presses) <= 4, task
-        show(page, f"{service.url}/#/")
-        page.run(f"document.documentElement.dataset.theme = {theme!r}")
-        for selector in presses:
-            if selector.startswith("dialog"):
-                for name, text in fields.items():
-                    fill(page, hand, f"#field-{name}", text)
-            press(page, hand, selector)
-        page.see(expected)
-
-
-@HANDS
-def test_night_tasks_take_four_clicks(
-    page: Browser, service: Live, hand: str, *, width: int, theme: str
-) -> None:
-    """What else a night brings is at most four presses away."""
-    page.resize(width, 800, phone=width == 390)
-    service.fleet(groups={"web": {"kind": "scale-set", "owner": "shop"}})
-    service.post("/v1/hosts/h5/fail")
-    form = {"cause": "host-reboot", "hosts": ["h2"], "duration": "PT5M"}
-    service.call("POST", "/v1/maintenances", form)
-    for task, (presses, fields, expected) in NIGHT.items():
-        assert len(presses) <= 4, task
-        show(page, f"{service.url}/#/")
-        page.run(f"document.documentElement.dataset.theme = {theme!r}")
-        for step in presses:
-            selector, _, text = step.partition("=") if step.startswith(FIND) else (step, "", "")
-            if text:
-                fill(page, hand, selector, text)
-                if text == "sho":  # not a whole name: the first suggestion
-                    page.until("document.querySelector('[role=option]')")
-                    page.key("ArrowDown")
-                page.key("Enter")
-                continue
-            if selector == SUBMIT:
-                for name, value in fields.items():
-                    if name in {"cause", "role"}:
-                        page.until(f"document.querySelector('#field-{name}')")
-                        page.run(f"document.querySelector('#field-{name}').value = {value!r}")
-                    else:
-                        fill(page, hand, f"#field-{name}", value)
-            press(page, hand, selector)
-        page.see(expected)
-        service.settle()
-    # A name that is looked for may be of another kind.
-    page.problems[:] = [each for each in page.problems if "404" not in each]
 
 
 def test_every_action_is_done(page: Browser, service: Live) -> None:
@@ -809,25 +631,6 @@ def test_owner_sees_what_happens_without_a_choice(page: Browser) -> None:
         page.open("about:blank")
 
 
-def test_viewer_is_offered_no_action(page: Browser) -> None:
-    """Whoever may only read sees every view, and no button that would be refused."""
-    with Live(replace(SETTINGS, operator=OperatorSettings())) as live:
-        _announce_for_two_owners(live)
-        page.open("about:blank")
-        page.open(f"{live.url}/")
-        fill(page, "mouse", "#token", live.add_token("eve", Role.VIEWER))
-        page.key("Enter")
-        page.see("eve · viewer")
-        for view in (*VIEWS, "#/operations/op-2", "#/maintenances/m-1", "#/groups/web"):
-            show(page, f"{live.url}/{view}")
-            acts = (
-                "[...document.querySelectorAll('main [data-act]')].map((each) => each.dataset.act)"
-            )
-            assert set(page.run(acts)) <= {"remind"}, view
-        page.problems.clear()  # the browser notes the answer of 401
-        page.open("about:blank")
-
-
 def test_reminders_say_how_many_groups_are_left_out(page: Browser, service: Live) -> None:
     """The page writes to 50 groups at a time."""
     names = [f"g{number}" for number in range(51)]
@@ -1207,59 +1010,3 @@ def test_first_page_shows_what_is_under_way(page: Browser, service: Live) -> Non
     assert page.run(names)[:4] == ["UTC", "nights", "Wave 1", "Wave 2"]
     press(page, "keyboard", "[data-zoom='1 week']")
     page.until("document.querySelector('.piece.open')")
-
-
-def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
-    """Every request goes to the service that serves the page."""
-    for view in VIEWS:
-        show(page, f"{service.url}/{view}")
-    assert {each for each in page.asked if not each.startswith((service.url, "about:"))} == set()
-
-
-def test_page_fits_a_phone(page: Browser, service: Live) -> None:
-    """On a phone nothing has to be scrolled sideways, and nothing is cut off."""
-    page.resize(390, 844, phone=True)
-    service.post("/v1/hosts/h1/reboot")
-    service.call("PUT", "/v1/policy", {"postponing": "PT30H"})
-    form = {"cause": "host-reboot", "hosts": ["h2", "h3"], "duration": "PT5M"}
-    service.call("POST", "/v1/maintenances", form)
-    service.post("/v1/maintenances/m-2/postpone", hosts=["h3"], until="+1d")
-    too_wide = "[...document.querySelectorAll('html, nav, .scroll')].filter((each) =>"
-    too_wide += " each.scrollWidth > each.clientWidth).map((each) => each.outerHTML.slice(0, 80))"
-    for view in (*VIEWS, "#/hosts", "#/vms", "#/groups", "#/operations/op-1", "#/maintenances/m-2"):
-        show(page, f"{service.url}/{view}")
-        page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-        page.until(
-            "![...document.querySelectorAll('details')].some((each) => !each.querySelector('td'))"
-        )
-        assert page.run(too_wide) == [], view
-
-
-def axe_findings(page: Browser) -> list[tuple[str, str]]:
-    """Return each rule that axe-core finds broken on the page, and where."""
-    page.run(AXE.read_text("utf-8"))
-    found = page.run("axe.run().then((reply) => reply.violations)")
-    return [(each["id"], each["nodes"][0]["html"]) for each in found]
-
-
-@pytest.mark.skipif(
-    not AXE.exists(), reason="axe-core is missing; tools/web/check install fetches it"
-)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(page: Browser, service: Live, theme: str) -> None:
-    """What people with a screen reader or weak eyes would stumble over is not there."""
-    form = {"cause": "host-reboot", "hosts": ["h1", "h2", "h5"], "duration": "PT5M"}
-    service.call("POST", "/v1/maintenances", form)
-    service.post("/v1/maintenances/m-1/start")
-    service.post("/v1/hosts/h4/fail")
-    for view in ("#/maintenances/m-1", "#/operations/op-2", *VIEWS):
-        show(page, f"{service.url}/{view}")
-        page.run(f"localStorage.setItem('forewarn-theme', {theme!r})")
-        page.run(f"document.documentElement.dataset.theme = {theme!r}")
-        assert axe_findings(page) == [], view
-    for view, act in (("#/maintenances/m-1", "remind"), ("#/hosts/h2", "fail_host")):
-        show(page, f"{service.url}/{view}")
-        press(page, "mouse", f"[data-act={act}]")
-        page.until("document.querySelector('dialog[open]')")
-        assert axe_findings(page) == [], act
-        page.key("Escape")
