@@ -79,20 +79,20 @@ def step(
 
 def _grant(state: AccessState, grant: stimuli.Grant, _: AccessTerms) -> Iterator[AccessWrite]:
     _check_scope(grant.role, grant.owner)
-    known = state.principals.get(grant.principal) or Principal(grant.principal)
+    principal = state.principals.get(grant.principal) or Principal(grant.principal)
     pair = grant.role.value, grant.owner
-    if pair not in known.bindings:
-        granted = Principal(known.name, tuple(sorted({*known.bindings, pair})))
-        yield AccessWrite("access.granted", f"{known.name} is {_words(*pair)}", granted)
+    if pair not in principal.bindings:
+        granted = Principal(principal.name, tuple(sorted({*principal.bindings, pair})))
+        yield AccessWrite("access.granted", f"{principal.name} is {_words(*pair)}", granted)
 
 
 def _revoke(state: AccessState, revoke: stimuli.Revoke, _: AccessTerms) -> Iterator[AccessWrite]:
     pair = revoke.role.value, revoke.owner
-    known = state.principals.get(revoke.principal)
-    if known is None or pair not in known.bindings:
+    principal = state.principals.get(revoke.principal)
+    if principal is None or pair not in principal.bindings:
         raise UnknownBinding(what=f"binding of {revoke.principal[:64]} as {_words(*pair)}")
-    left = Principal(known.name, tuple(each for each in known.bindings if each != pair))
-    text = f"{known.name} is no longer {_words(*pair)}"
+    left = Principal(principal.name, tuple(each for each in principal.bindings if each != pair))
+    text = f"{principal.name} is no longer {_words(*pair)}"
     yield AccessWrite("access.revoked", text, left, removed=not left.bindings)
 
 

@@ -218,9 +218,9 @@ class Principals:
             shown = error or wrong
             now_ms = self.clock.now_ms()
             # A token that has expired, or whose secret is wrong, has a known id.
-            known = self.loop.token(id_of(given))
+            token = self.loop.token(id_of(given))
             call = CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], shown.code)
-            call = replace(call, token=known.id if known else "")
+            call = replace(call, token=token.id if token else "")
             if self.loop.may_record(call):
                 self.loop.record(call)
             raise shown from None
@@ -363,8 +363,8 @@ class Authenticator:
                     stamps[GENERATION_HEADER] = b"%d" % state_of.generation
                     stamps[AGE_HEADER] = b"%d" % loop.age_ms(state_of)
                 headers = [*message.get("headers", ())]
-                known = dict(headers)  # the active process has added the headers already
-                headers += ((name, text) for name, text in stamps.items() if name not in known)
+                present = dict(headers)  # the active process has added the headers already
+                headers += ((name, text) for name, text in stamps.items() if name not in present)
                 if message["status"] == 401 and scope["path"] in CALENDARS:
                     headers.append(BASIC)
                 message["headers"] = headers

@@ -163,10 +163,10 @@ class ApiConnection(HttpProtocol):
 
 def _names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the names in a verified certificate, in the form of principals' names. Source: P-6."""
-    known = {"DNS": "dns:{}", "URI": "{}"}
+    forms = {"DNS": "dns:{}", "URI": "{}"}
     pairs = (certificate or {}).get("subjectAltName", ())
     return tuple(
-        known[kind].format(name)
+        forms[kind].format(name)
         for kind, name in pairs
         if kind == "DNS"
         or (kind == "URI" and "://" in name)  # the prefix `user:` is reserved for Unix users

@@ -514,9 +514,9 @@ def _places(
     [kind] = kinds
     name = form[kind]
     maintenance = (view.unscoped or view).state.maintenances[number]
-    known, vms = _named_vms(topology, maintenance, kind, name)
+    exists, vms = _named_vms(topology, maintenance, kind, name)
     places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms}
-    if not places and (not known or name in maintenance.hosts):
+    if not places and (not exists or name in maintenance.hosts):
         raise Unknown(kind=kind.replace("_", " "), name=name)
     hosts = set(maintenance.hosts)
     declared_places = [each for each in places if each[0] in hosts]
@@ -530,16 +530,16 @@ def _named_vms(
     topology: Topology, maintenance: Maintenance, kind: str, name: str
 ) -> tuple[bool, list[Vm]]:
     """Return whether a named object is known, and its VMs; O(declared hosts, or the VMs)."""
-    known, names = name in topology.vms, [name]
+    exists, names = name in topology.vms, [name]
     if kind == "host":
-        known, names = name in topology.hosts, [*topology.vms_on(name)]
+        exists, names = name in topology.hosts, [*topology.vms_on(name)]
     elif kind == "group":
-        known, names = name in topology.groups, [*topology.vms_in(name)]
+        exists, names = name in topology.groups, [*topology.vms_in(name)]
     elif kind == "failure_domain":
         label = name.partition("=")[0]
         hosts = [h for h in maintenance.hosts if topology.failure_domain(h, label) == name]
-        known, names = bool(hosts), [each for host in hosts for each in topology.vms_on(host)]
-    return known, [topology.vms[each] for each in names] if known else []
+        exists, names = bool(hosts), [each for host in hosts for each in topology.vms_on(host)]
+    return exists, [topology.vms[each] for each in names] if exists else []
 
 
 def _of_one_owner(

@@ -149,9 +149,9 @@ class FleetOverview:
                 self.events[event.id] = event
             else:
                 self.events.pop(event.id, None)
-            known = self.operations.get(event.operation)
-            if known is not None:
-                self._changed_operations[known.number] = known
+            current = self.operations.get(event.operation)
+            if current is not None:
+                self._changed_operations[current.number] = current
         for number, operation in changes.operations.items():
             before = self.operations.get(number)
             if before is not None:

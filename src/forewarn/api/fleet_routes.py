@@ -176,11 +176,11 @@ class _Records:
         Source: P-2.
         """
         (group,) = change.groups
-        known = (await call.control.fleet()).groups.get(group.name)
-        if known is None:
+        present = (await call.control.fleet()).groups.get(group.name)
+        if present is None:
             raise Unknown(kind="group", name=group.name)
         fixed = ("kind", "owner", "fault_domain_count", "keep_apart", "keep_together")
-        if any(getattr(known, name) != getattr(group, name) for name in fixed):
+        if any(getattr(present, name) != getattr(group, name) for name in fixed):
             needed = Permission.OPERATE.value
             raise NotPermitted(principal=call.principal.name, permission=needed)
 
@@ -222,10 +222,10 @@ async def search_names(call: ApiCall) -> ApiResponse:
         text = call.query["text"]
         names = []
         for kind in kinds:
-            known = _table(fleet, kind)
+            records = _table(fleet, kind)
             rest = call.control.index.of(fleet, f"{kind}s").after(text)
             longer = itertools.takewhile(lambda name: name.startswith(text), rest)
-            first = (text,) if text in known else ()
+            first = (text,) if text in records else ()
             names += [
                 {"kind": kind, "name": name}
                 for name in itertools.islice(itertools.chain(first, longer), FOUND_MAX)

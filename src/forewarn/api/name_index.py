@@ -43,9 +43,9 @@ class FleetIndex:
 
     def of(self, topology: Topology, kind: str) -> NameIndex:
         """Return the names of `hosts`, `groups` or `vms`; may be called on any thread."""
-        known = self._known
-        if known is None or known[0] is not topology:
-            known = self._known = (topology, {})
-        if kind not in known[1]:
-            known[1][kind] = NameIndex(getattr(topology, kind))
-        return known[1][kind]
+        indexes = self._known
+        if indexes is None or indexes[0] is not topology:
+            indexes = self._known = (topology, {})
+        if kind not in indexes[1]:
+            indexes[1][kind] = NameIndex(getattr(topology, kind))
+        return indexes[1][kind]

@@ -87,7 +87,7 @@ async def _owner(call: ApiCall, number: int) -> str:
     if owner is None and len(owners) == 1:
         return owners.pop()
     if owner not in owners:
-        known = ", ".join(sorted(owners - {""})[:OWNERS_MAX])
-        problem = f"must be one of the owners of VMs on the declared hosts: {known}"
+        names = ", ".join(sorted(owners - {""})[:OWNERS_MAX])
+        problem = f"must be one of the owners of VMs on the declared hosts: {names}"
         raise ValidationFailed(where="owner", problem=problem)
     return str(owner)

@@ -89,8 +89,10 @@ async def _plan_effects(call: ApiCall, policy: MaintenancePolicy) -> list[dict[s
     now_ms = call.control.clock.now_ms()
 
     def live(view: StateView) -> list[Maintenance]:
-        known = view.state.maintenances.values()
-        return [each for each in known if each.running or each.state is MaintenanceState.DRAFT]
+        maintenances = view.state.maintenances.values()
+        return [
+            each for each in maintenances if each.running or each.state is MaintenanceState.DRAFT
+        ]
 
     planned: list[dict[str, object]] = []
     for maintenance in (await call.control.read(live))[:PLANNED_MAX]:

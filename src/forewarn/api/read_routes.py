@@ -137,9 +137,9 @@ def _document_of(view: StateView, vm: str) -> Document:
     if vm not in state.topology.vms:
         raise Unknown(kind="vm", name=vm)
     key, group = state.topology.view_of(vm), state.topology.vms[vm].group
-    known: View | None = state.views.get(key)
-    if known is not None:
-        return known.document
+    present: View | None = state.views.get(key)
+    if present is not None:
+        return present.document
     empty = fresh(key, group)
     live = [state.events[each] for each in state.event_ids_of(group)]
     return refreshed(empty, visible(empty, live, state.operations)).document

@@ -117,8 +117,8 @@ class RelayEndpoint:
         for report in relayed.polls:
             self._upstream.tell(report)
         feed = self._feed()
-        known = feed is None or feed.take_report(relayed.nodes)
-        return RelayAnswer(self._generation(), known=known)
+        complete = feed is None or feed.take_report(relayed.nodes)
+        return RelayAnswer(self._generation(), known=complete)
 
     async def _result(self, request: Request) -> RequestAnswer | int:
         """Return the result of one of several requests; a number: the status of a refusal."""

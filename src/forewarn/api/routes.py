@@ -47,15 +47,15 @@ def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> V
         QueryInvalid: a parameter is unknown or repeated.
         ValidationFailed: a value has the wrong type.
     """
-    known = {each.name: each for each in fields}
+    by_name = {each.name: each for each in fields}
     values: dict[str, object] = {}
     for name, text in given:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
+        if name not in by_name:
+            allowed = ", ".join(by_name) or "none"
             raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
         if name in values:
             raise QueryInvalid(problem=f"gives {name!r} twice")
-        values[name] = known[name].kind.read_text(text, name)
+        values[name] = by_name[name].kind.read_text(text, name)
     for each in fields:
         if each.required and each.name not in values:
             raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")

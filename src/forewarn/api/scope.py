@@ -135,12 +135,12 @@ def narrowed_operation(
 
 def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blocker, ...]:
     """Return an operation's blockers; general texts replace names outside a layout."""
-    known = layout.groups.keys() | layout.vms.keys()
+    names = layout.groups.keys() | layout.vms.keys()
     blockers = []
     for each in waiting:
         subjects = each.subject.split(", ")
         own = ", ".join([name for name in subjects if name in layout.vms])
-        if known.issuperset(subjects):
+        if names.issuperset(subjects):
             blockers.append(each)
         elif each.code is not UNSEEN:
             blockers.append(_neutral(each.clears_ms))
@@ -224,10 +224,10 @@ class _DeclaredMaintenances:
 
     def get(self, number: int) -> Maintenance | None:
         """Return a declared maintenance that concerns the layout."""
-        known = self._store.maintenances.get(number)
-        if known is None or known.declaration is None:
+        maintenance = self._store.maintenances.get(number)
+        if maintenance is None or maintenance.declaration is None:
             return None
-        return None if self._layout.hosts.keys().isdisjoint(known.hosts) else known
+        return None if self._layout.hosts.keys().isdisjoint(maintenance.hosts) else maintenance
 
     def work(self, number: int) -> list[HostWork]:
         """Return the work of a declared maintenance on hosts of the layout."""
@@ -259,8 +259,8 @@ class ScopedReader(StoreReader):
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation that concerns these owners."""
-        known = self._store.operation(number)
-        return self._own_part(known) if known else None
+        operation = self._store.operation(number)
+        return self._own_part(operation) if operation else None
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations that concern these owners."""

@@ -176,8 +176,8 @@ async def list_tickets(call: ApiCall) -> ApiResponse:
 
 def _rack_of(view: StateView, host: str) -> str:
     """Return the rack of a host; empty: it has none, or the caller may not see the host."""
-    known = view.state.topology.hosts.get(host)
-    return dict(known.labels).get(RACK, "") if known else ""
+    record = view.state.topology.hosts.get(host)
+    return dict(record.labels).get(RACK, "") if record else ""
 
 
 @Route("GET /v1/tickets/{id}", Permission.READ, answer=TICKET.schema())

@@ -83,15 +83,15 @@ def pruned(change: ChangeTopology, before: Topology) -> ChangeTopology:
         "group": {each.name for each in change.groups},
         "host": {each.name for each in change.hosts},
     }
-    known: dict[str, Mapping[str, object]] = {
+    present: dict[str, Mapping[str, object]] = {
         "vm": before.vms,
         "group": before.groups,
         "host": before.hosts,
     }
-    if not any(named.values()) and any(known.values()):
+    if not any(named.values()) and any(present.values()):
         raise FleetEmptied
     removed = tuple(
-        (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
+        (kind, name) for kind, names in present.items() for name in names if name not in named[kind]
     )
     return replace(change, removed=removed)
 

@@ -199,5 +199,5 @@ def _common_facts(
         "priority": "Spot" if spot else "Regular",
         "evictionPolicy": "Deallocate" if spot else "",
     }
-    known: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
-    return known | {PAAS_FACT: True} if kind is GroupKind.CLOUD_SERVICE else known
+    present: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
+    return present | {PAAS_FACT: True} if kind is GroupKind.CLOUD_SERVICE else present

@@ -301,8 +301,8 @@ def _placements(answer: object) -> dict[str, str]:
 
 def _share(answer: object) -> float | None:
     """Return a reported share; None if invalid: the share is only for display."""
-    known = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
-    return float(answer) if known else None  # type: ignore[arg-type]
+    valid = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
+    return float(answer) if valid else None  # type: ignore[arg-type]
 
 
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:

@@ -187,8 +187,8 @@ class DriverHost:
 
     def abort(self, number: int, now_ms: int) -> None:
         """Schedule the abort of an operation that ended without its driver, unless it is done."""
-        for known in (self._waits, self._tried, self._unanswered):
-            known.pop(number, None)
+        for notes in (self._waits, self._tried, self._unanswered):
+            notes.pop(number, None)
         self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
@@ -241,8 +241,8 @@ class DriverHost:
         operation, attempt = call.task.operation, call.task.attempt
         if not self._is_current_attempt(operation):
             return False
-        known, since_ms = self._unanswered.get(operation.number, (0, 0))
-        if known != attempt:
+        last_attempt, since_ms = self._unanswered.get(operation.number, (0, 0))
+        if last_attempt != attempt:
             since_ms = now_ms
         if now_ms - since_ms >= self._setup.limits.unanswered_ms:
             self._unanswered.pop(operation.number, None)

@@ -181,10 +181,10 @@ def _kind(
         if not isinstance(kind, str):
             raise ValueError(f"must have a kind, one of {', '.join(GATES.names())}")
         return kind
-    known = {"command", "url", "prometheus", "query", "min", "max", "polls", "ca_file"}
+    members = {"command", "url", "prometheus", "query", "min", "max", "polls", "ca_file"}
     for option in own:
-        if option not in known:
-            raise unknown_member(f"[gates.{name}]", option, sorted(known | common | {KIND}))
+        if option not in members:
+            raise unknown_member(f"[gates.{name}]", option, sorted(members | common | {KIND}))
     kinds = [kind for kind in GATES.built_in if own.get(kind)]
     if len(kinds) != 1:
         raise ValueError("must have exactly one of command, url, prometheus and polls, or a kind")

@@ -384,7 +384,7 @@ class ControlPlane(StateView):
                 state = ended.state.value
                 return MaintenanceWrongState(maintenance=ended.id, state=state, asked=verb)
         elif isinstance(stimulus, Cancel | Complete | Retry):
-            known = self.store.operation(stimulus.operation)
-            if known is not None:
-                return WrongState(operation=known.id, state=known.state.value, asked=verb)
+            operation = self.store.operation(stimulus.operation)
+            if operation is not None:
+                return WrongState(operation=operation.id, state=operation.state.value, asked=verb)
         return None

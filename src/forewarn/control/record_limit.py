@@ -58,8 +58,8 @@ class RecordLimit:
             if not now_ms <= full_ms <= now_ms + longest_ms:  # later: the clock was set back
                 full_ms = now_ms
             if full_ms > now_ms + longest_ms - room.interval_ms:
-                known = self._omitted.get(name, _Omitted(now_ms, 0, call))
-                self._omitted[name] = replace(known, count=known.count + 1, last=call)
+                omitted = self._omitted.get(name, _Omitted(now_ms, 0, call))
+                self._omitted[name] = replace(omitted, count=omitted.count + 1, last=call)
                 return False
             self._full_ms[name] = full_ms + room.interval_ms
             self._full_ms.move_to_end(name)

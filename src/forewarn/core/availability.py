@@ -152,10 +152,10 @@ def availability(
         present: the VMs at a time not later than the newest record.
         period: the period.
     """
-    known = list(records)
-    tenures = _tenures(known, present)
+    every = list(records)
+    tenures = _tenures(every, present)
     events: defaultdict[TenureKey, list[AvailabilityRecord]] = defaultdict(list)
-    for record in events_of(known):
+    for record in events_of(every):
         for vm in record.vms:
             events[vm, record.group, record.owner].append(record)
     vms, disturbances = [], []

@@ -101,12 +101,12 @@ def declared(
     `only`: the number of the only one. Costs the hosts of these maintenances and their VMs.
     """
     every = sorted(state.maintenances.items(), reverse=True)
-    known = [
+    declarations = [
         _declared(state, each, fleet, now_ms)
         for number, each in every
         if each.declaration is not None and only in {None, number}
     ]
-    return tuple([each for each in known if each.resources])
+    return tuple([each for each in declarations if each.resources])
 
 
 def ended_declaration(

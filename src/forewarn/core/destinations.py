@@ -94,9 +94,9 @@ class Destinations:
 
     def _add_host(self, own: Host) -> Host:
         """Add an empty host like a VM's own host."""
-        known = self._hosts.keys() | self.new_hosts.keys()
-        number = len(known) + 1
-        while (name := f"host-{number}") in known:
+        names = self._hosts.keys() | self.new_hosts.keys()
+        number = len(names) + 1
+        while (name := f"host-{number}") in names:
             number += 1
         host = replace(own, name=name, health=Health.HEALTHY)
         self.new_hosts[name] = host

@@ -21,10 +21,10 @@ def work_s(state: State, maintenance: Maintenance, host: str) -> int:
 
 def learned_duration(state: State, maintenance: Maintenance, host: str) -> LearnedDuration | None:
     """Return the duration by which the plan in force plans a host; None: what was asked."""
-    plan, known = state.plans.get(maintenance.plan), state.topology.hosts.get(host)
-    if plan is None or known is None or not plan.body.learned:
+    plan, record = state.plans.get(maintenance.plan), state.topology.hosts.get(host)
+    if plan is None or record is None or not plan.body.learned:
         return None
-    labels = words_of(known) | {""}
+    labels = words_of(record) | {""}
     return next((each for each in plan.body.learned if each.label in labels), None)
 
 

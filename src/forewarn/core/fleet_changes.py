@@ -36,9 +36,9 @@ def change(draft: Draft, request: ChangeTopology) -> None:
         Unknown: a name to remove does not exist.
     """
     before = draft.topology
-    known = _tables(before)
+    tables = _tables(before)
     for kind, name in request.absent:
-        if name in known[kind]:
+        if name in tables[kind]:
             raise AlreadyExists(kind=kind, name=name)
     change = FleetChange(
         {host.name: _in_its_health(before, host) for host in request.hosts},
@@ -47,12 +47,12 @@ def change(draft: Draft, request: ChangeTopology) -> None:
     )
     wanted = _tables(change)
     for kind, name in request.removed:
-        if wanted[kind].get(name, known[kind].get(name)) is None:
+        if wanted[kind].get(name, tables[kind].get(name)) is None:
             raise Unknown(kind=kind, name=name)
         wanted[kind][name] = None
     _check_removals(before, request, change)
     for kind, records in wanted.items():
-        for name in [name for name in records if records[name] == known[kind].get(name)]:
+        for name in [name for name in records if records[name] == tables[kind].get(name)]:
             del records[name]
     vms = {name: before.vms.get(name) for name in change.vms}
     hosts = {name: before.hosts.get(name) for name in change.hosts}
@@ -83,8 +83,8 @@ def _tables(layout: Topology | FleetChange) -> dict[str, dict[str, Host | Group 
 
 def _in_its_health(before: Topology, host: Host) -> Host:
     """Return a host with the health that the service keeps; a request does not change it."""
-    known = before.hosts.get(host.name)
-    return replace(host, health=known.health) if known else host
+    present = before.hosts.get(host.name)
+    return replace(host, health=present.health) if present else host
 
 
 def _with_switched_off(before: Topology, group: Group) -> Group:
@@ -92,10 +92,10 @@ def _with_switched_off(before: Topology, group: Group) -> Group:
 
     Source: Z-6.
     """
-    known = before.groups.get(group.name)
-    if known is None or group.switched_off:
+    present = before.groups.get(group.name)
+    if present is None or group.switched_off:
         return group
-    return replace(group, switched_off=known.switched_off)
+    return replace(group, switched_off=present.switched_off)
 
 
 def _check_removals(before: Topology, request: ChangeTopology, change: FleetChange) -> None:
@@ -177,11 +177,11 @@ def change_layout(draft: Draft, change: FleetChange, verb: str = "changed") -> N
             touched.add(vm.group)
     views = {name: _views_of(before, name) for name in touched}
     left = [
-        (vm, known.host)
+        (vm, present.host)
         for name, vm in change.vms.items()
         if vm is not None
-        and (known := before.vms.get(name)) is not None
-        and (known.host != vm.host and known.group == vm.group)
+        and (present := before.vms.get(name)) is not None
+        and (present.host != vm.host and present.group == vm.group)
     ]
     draft.rearrange(change)
     note_departures(draft, left)
@@ -208,9 +208,9 @@ def _record_tenures(
     topology = draft.topology
     vms: dict[str, tuple[Vm | None, Vm | None]] = {}
     for name, vm in change.vms.items():
-        known = old["vm"].get(name)
-        assert known is None or isinstance(known, Vm), known
-        vms[name] = known, vm
+        old_vm = old["vm"].get(name)
+        assert old_vm is None or isinstance(old_vm, Vm), old_vm
+        vms[name] = old_vm, vm
     changed: dict[str, Group] = {}
     for name, group in change.groups.items():
         before = old["group"].get(name)
@@ -248,9 +248,9 @@ def _write_down(
         if record is None:
             continue
         written[name] = record
-        known = before.get(name)
-        what = verb if known else "added"
-        images = (image_of(known, record),)
+        present = before.get(name)
+        what = verb if present else "added"
+        images = (image_of(present, record),)
         text, about = f"{kind} {name} is {what}", subject_of(record)
         entries.append(Entry(at_ms, actor, f"{kind}.{what}", text, *about, images))
 

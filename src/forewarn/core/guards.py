@@ -181,11 +181,11 @@ def _changes_who_answers(draft: Draft, change: ChangeTopology) -> bool:
 
     A VM that is removed, and added again with another address, is such a change, too.
     """
-    known = draft.topology.vms
+    vms = draft.topology.vms
     after: dict[str, Vm | None] = {vm.name: vm for vm in change.vms}
     after |= {name: None for kind, name in change.removed if kind == "vm"}
     for name, vm in after.items():
-        before = known.get(name)
+        before = vms.get(name)
         if _identity(before) != _identity(vm):
             groups = {each.group for each in (before, vm) if each is not None}
             if any(map(draft.enabled, groups)):

@@ -96,9 +96,9 @@ def approved_by_choice(state: State, operation: Operation, group: str) -> bool:
 
     Never for groups with strict approval (A-7).
     """
-    known = state.topology.groups[group]
-    choice = choice_of(state, operation.maintenance, operation.host, owner=known.owner)
-    if choice is None or not choice.approves or known.strict_approval:
+    record = state.topology.groups[group]
+    choice = choice_of(state, operation.maintenance, operation.host, owner=record.owner)
+    if choice is None or not choice.approves or record.strict_approval:
         return False
     at_once = choice.decision is Decision.NOW
     return at_once or operation.requested_start_ms == choice.start_ms

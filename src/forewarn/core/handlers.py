@@ -342,9 +342,9 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> None:
     """
     _forgive(draft, recovery.away_ms)
     _read_windows_again(draft)
-    for known in tuple(draft.state.operations.values()):
-        transitions.drop_absent_vms(draft, known)  # as the version before left them
-        operation = draft.operation(known.number)
+    for loaded in tuple(draft.state.operations.values()):
+        transitions.drop_absent_vms(draft, loaded)  # as the version before left them
+        operation = draft.operation(loaded.number)
         if operation is None:
             continue
         draft.look_at(operation.number)
@@ -412,13 +412,13 @@ def restored(draft: Draft, restore: stimuli.Restored) -> None:
 def _raise_documents(draft: Draft, group: str, incarnation: int) -> None:
     """Raise a group's incarnations and enable the group: VMs may have polled since the backup."""
     enrolment = draft.enrolment(group)
-    known = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
+    enrolled = enrolment or Enrolment(group, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
     views = []
     for key in draft.topology.views_of(group):
         view = draft.view(key) or fresh(key, group)
         assert view.document.incarnation < incarnation, view
         views.append(replace(view, document=Document(incarnation, view.document.events)))
-    draft.put("group.restored", f"the documents of {group} go on from a backup", known, *views)
+    draft.put("group.restored", f"the documents of {group} go on from a backup", enrolled, *views)
     draft.show(group)
 
 

@@ -37,10 +37,10 @@ class Rows:
     def merged(self, image: Image) -> Row | None:
         """Apply the next change; return the record's whole row, None if it was removed."""
         place = image.kind, image.key
-        known = self._rows.pop(place, None)
+        earlier = self._rows.pop(place, None)
         if image.row is None:
             return None
-        row = {**known, **image.row} if known else image.row
+        row = {**earlier, **image.row} if earlier else image.row
         if not _has_ended(image.kind, row):
             self._rows[place] = row
         return row

@@ -62,10 +62,10 @@ class Admission:
         Costs the work on the host and in its groups, and the VMs of hosts with budgets.
         """
         draft, now_ms = self._draft, self._draft.now_ms
-        known = draft.topology.hosts.get(host)
-        if known is None:
+        record = draft.topology.hosts.get(host)
+        if record is None:
             return Blocker(UNKNOWN_HOST, host, now_ms)
-        if known.health is Health.FAILED:
+        if record.health is Health.FAILED:
             return Blocker(HOST_FAILED, host, now_ms)
         limit = draft.policy.max_operations
         if len(draft.state.operations) >= limit:
@@ -272,19 +272,19 @@ def postpone(draft: Draft, word: PostponeHosts) -> tuple[int, ...]:
         UnknownMaintenance: there is no such live maintenance.
     """
     maintenance = known_maintenance(draft, word.maintenance)
-    known = {each.host: each for each in maintenance.postponed}
+    by_host = {each.host: each for each in maintenance.postponed}
     for host in word.hosts:
         from_ms = (
-            known[host].from_ms if host in known else _first_start_ms(draft, maintenance, host)
+            by_host[host].from_ms if host in by_host else _first_start_ms(draft, maintenance, host)
         )
         problem = _problem(draft, maintenance, host, from_ms=from_ms, until_ms=word.until_ms)
         if problem:
             raise PostponementRefused(host=host, maintenance=maintenance.id, problem=problem)
-        known[host] = Postponement(host, word.until_ms, from_ms, word.by, word.reason)
-    if len(known) > POSTPONED_MAX:
+        by_host[host] = Postponement(host, word.until_ms, from_ms, word.by, word.reason)
+    if len(by_host) > POSTPONED_MAX:
         problem = f"a maintenance can have {POSTPONED_MAX} postponements at most"
         raise PostponementRefused(host=word.hosts[0], maintenance=maintenance.id, problem=problem)
-    postponed = replace(maintenance, postponed=tuple(known[host] for host in sorted(known)))
+    postponed = replace(maintenance, postponed=tuple(by_host[host] for host in sorted(by_host)))
     until = iso8601(word.until_ms)
     text = f"{', '.join(word.hosts)} of {postponed.id} postponed until {until} for {word.by}"
     text = transitions.with_reason(text, word.reason)

@@ -25,33 +25,33 @@ class Members(Generic[K]):
 
     def add(self, key: K, number: int) -> None:
         """Add a number."""
-        known = self._of.setdefault(key, number)
-        if isinstance(known, set):
-            known.add(number)
-        elif known != number:
-            self._of[key] = {known, number}
+        members = self._of.setdefault(key, number)
+        if isinstance(members, set):
+            members.add(number)
+        elif members != number:
+            self._of[key] = {members, number}
 
     def discard(self, key: K, number: int) -> None:
         """Remove a number, if present."""
-        known = self._of.get(key)
-        if isinstance(known, set):
-            known.discard(number)
-            if len(known) == 1:
-                self._of[key] = known.pop()
-        elif known == number:
+        members = self._of.get(key)
+        if isinstance(members, set):
+            members.discard(number)
+            if len(members) == 1:
+                self._of[key] = members.pop()
+        elif members == number:
             del self._of[key]
 
     def of(self, key: K) -> Collection[int]:
         """Return the numbers of a key, in any order."""
-        known = self._of.get(key)
-        if known is None:
+        members = self._of.get(key)
+        if members is None:
             return ()
-        return known if isinstance(known, set) else (known,)
+        return members if isinstance(members, set) else (members,)
 
     def at(self, keys: Iterable[K]) -> set[K]:
         """Return the given keys that have a number; O(keys)."""
-        known = self._of
-        return {key for key in keys if key in known} if known else set()
+        members = self._of
+        return {key for key in keys if key in members} if members else set()
 
     def all(self) -> dict[K, set[int]]:
         """Return all entries, to compare with; O(entries)."""
@@ -87,12 +87,12 @@ class Places(Members[Place]):
 
     def undecided_at(self, place: Place) -> list[int]:
         """Return the undecided coupled deletions at a place; the caller may remove some."""
-        known = self.undecided.get(place)
-        if known is None:
-            known = [*self.of(place)]
-            if known:
-                self.undecided[place] = known
-        return known
+        numbers = self.undecided.get(place)
+        if numbers is None:
+            numbers = [*self.of(place)]
+            if numbers:
+                self.undecided[place] = numbers
+        return numbers
 
     def _leave(self, place: Place, number: int) -> None:
         self.discard(place, number)

@@ -145,8 +145,8 @@ class Openings:
         topology = self.draft.topology
         groups, zone = set(self._groups(host)), topology.hosts[host].fault_zone
         for other in others:
-            known = topology.hosts.get(other)
-            if known and known.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
+            record = topology.hosts.get(other)
+            if record and record.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
                 yield other
 
     def _groups(self, host: str) -> Iterator[str]:

@@ -103,8 +103,8 @@ def _operation(
 ) -> Operation:
     traits = TRAITS[ask.cause]
     of_vm = traits.target is TargetKind.VM
-    known: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
-    if target not in known:
+    targets: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
+    if target not in targets:
         raise Unknown(kind=traits.target.value, name=target)
     impact = ask.impact or traits.impact
     text, duration_s = traits.shown(impact)

@@ -137,8 +137,8 @@ def divided(
         for each in getattr(report, part):
             members[getattr(each, name)].append(each)
         for each, items in members.items():
-            known = reports.get(each) or Availability(report.period, (), ())
-            reports[each] = replace(known, **{part: tuple(items)})
+            base = reports.get(each) or Availability(report.period, (), ())
+            reports[each] = replace(base, **{part: tuple(items)})
     return [promises(each, by_name[each], reports[each]) for each in sorted(reports)]
 
 

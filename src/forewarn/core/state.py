@@ -325,13 +325,13 @@ class State:
         else:
             table[key] = kept
         if isinstance(either, Event):
-            known = self._by_group.setdefault(either.group, {})
+            event_ids = self._by_group.setdefault(either.group, {})
             if kept is None:
-                known.pop(either.id, None)
-                if not known:
+                event_ids.pop(either.id, None)
+                if not event_ids:
                     del self._by_group[either.group]
             else:
-                known[either.id] = None
+                event_ids[either.id] = None
         elif isinstance(either, Target):
             progress = self._progress.setdefault(either.maintenance, TargetProgress())
             progress.put(after) if after is not None else progress.drop(either.host)  # type: ignore[arg-type]
@@ -350,9 +350,9 @@ class State:
             if after is not None and after.abort_owed:
                 self.aborts[number] = after
             return
-        known: Operation | None = self.operations.get(number)
+        earlier: Operation | None = self.operations.get(number)
         self.operations[number] = after
-        if known is None or not is_placed_alike(known, after):
+        if earlier is None or not is_placed_alike(earlier, after):
             self.places.put(after, self.topology)
 
     def _follow_operation(self, operation: Operation) -> None:
@@ -378,9 +378,9 @@ class State:
         """Update the hosts that a principal's unconfirmed work affects."""
         name, number = operation.unconfirmed_by, operation.number
         live = self.unconfirmed.setdefault(name, {})
-        known, host = live.get(number), operation.host if operation.live else None
-        if known != host:
-            self._undo.append(partial(_set_item, live, number, known))
+        counted, host = live.get(number), operation.host if operation.live else None
+        if counted != host:
+            self._undo.append(partial(_set_item, live, number, counted))
             _set_item(live, number, host)
         if operation.ended_ms is not None and operation.execution.started_ms is not None:
             times_ms = self.affected_ms.setdefault(name, {})
@@ -417,9 +417,9 @@ class State:
 
     def _arm(self, deadlines: Deadlines[_K], key: _K, at_ms: int | None) -> None:
         """Set a deadline; None removes it."""
-        known = deadlines.noted(key)
-        if known[0] != at_ms:
-            self._undo.append(partial(deadlines.restore, key, *known))
+        noted = deadlines.noted(key)
+        if noted[0] != at_ms:
+            self._undo.append(partial(deadlines.restore, key, *noted))
             deadlines.restore(key, at_ms, passed=False)
 
     def _wait(self, number: int, blocker: int | Subject | None) -> None:

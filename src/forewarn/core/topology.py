@@ -364,22 +364,22 @@ class Topology:
 
     def _place(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
         """Write VMs and their index entries; old identities are freed before new ones are used."""
-        known = self.vms
-        left = {name: before for name in vms if (before := known.get(name)) is not None}
+        vms_by_name = self.vms
+        left = {name: before for name in vms if (before := vms_by_name.get(name)) is not None}
         for name, before in left.items():
             for sign in _signs(before):
                 if self._known_by.get(sign) == name:
                     del self._known_by[sign]
             if vms[name] is None:
-                del known[name]
-        known.update(placed)
+                del vms_by_name[name]
+        vms_by_name.update(placed)
         update_placements(self._on_host, _host_of, left=left, come=placed)
         update_placements(self._in_group, _group_of, left=left, come=placed)
 
     def _claim(self, vm: Vm) -> None:
-        name, known = vm.name, self._known_by
+        name, claims = vm.name, self._known_by
         for sign in _signs(vm):
-            other = known.setdefault(sign, name)
+            other = claims.setdefault(sign, name)
             if other != name:
                 shown = sign if isinstance(sign, str) else sign[0]
                 raise FleetContradiction(
@@ -392,19 +392,19 @@ class Topology:
 
     def words_on(self, host: str) -> frozenset[str]:
         """Return a host's labels, zone and groups, for windows; O(its labels and groups)."""
-        known = self.hosts.get(host)
-        if known is None:
+        record = self.hosts.get(host)
+        if record is None:
             return frozenset()
         groups = {self.vms[vm].group for vm in self.vms_on(host)}
-        return words_of(known).union(map(group_word, groups))
+        return words_of(record).union(map(group_word, groups))
 
     def failure_domain(self, host: str, label: str) -> str:
         """Return the failure domain of a host by a label, such as `rack=r7`. Source: T-12.
 
         Empty: the label is, or the host has no such label.
         """
-        known = self.hosts.get(host)
-        pairs = pairs_of(known) if known is not None else ()
+        record = self.hosts.get(host)
+        pairs = pairs_of(record) if record is not None else ()
         return next((f"{key}={value}" for key, value in pairs if key == label), "")
 
     def vms_in(self, group: str) -> tuple[str, ...]:

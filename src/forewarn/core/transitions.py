@@ -365,9 +365,9 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
             if (ended.of_vm or vm.host == ended.host) and to[vm.name] not in {"", vm.host}
         }
     if changed:
-        known = {name: before.vms.get(name) for name in changed}
+        old_vms = {name: before.vms.get(name) for name in changed}
         fleet_changes.change_layout(draft, FleetChange(vms=changed))
-        follow_vms(draft, known)
+        follow_vms(draft, old_vms)
     host = before.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
         fleet_changes.set_health(draft, host.name, Health.HEALTHY)
@@ -382,8 +382,8 @@ def follow_vms(draft: Draft, before: Mapping[str, Vm | None]) -> None:
     """
     vms = draft.topology.vms
     moved = {
-        name: (known.host if known else "", vms[name].host if name in vms else "")
-        for name, known in before.items()
+        name: (old.host if old else "", vms[name].host if name in vms else "")
+        for name, old in before.items()
     }
     moved = {name: hosts for name, hosts in moved.items() if hosts[0] != hosts[1]}
     arrivals = {host for _, host in moved.values()} - {""}

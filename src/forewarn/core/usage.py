@@ -89,9 +89,9 @@ class Usage:
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
     """Return the share of a host with its live operations; operations on a host count once."""
-    known = topology.hosts.get(name)
+    host = topology.hosts.get(name)
     disturbing = [each for each in operations if not each.of_vm and is_disturbing(each)]
-    failed = known is not None and known.health is Health.FAILED
+    failed = host is not None and host.health is Health.FAILED
     if not disturbing and not failed:
         return None
     running = failed or any(each.state is OperationState.RUNNING for each in disturbing)
@@ -122,12 +122,12 @@ def share_of_vm(
 
 def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:
     """Return the limits that work on a host uses: of its places, and its VMs' groups and owners."""
-    known = topology.hosts.get(name)
-    if known is None:
+    host = topology.hosts.get(name)
+    if host is None:
         return ()
-    words = words_of(known)
-    rack = dict(known.labels).get(RACK, "")
-    places = [FLEET, (Scope.ZONE, known.zone), (Scope.RACK, rack)]
+    words = words_of(host)
+    rack = dict(host.labels).get(RACK, "")
+    places = [FLEET, (Scope.ZONE, host.zone), (Scope.RACK, rack)]
     places += [(Scope.LABEL, word) for word in sorted(words)]
     return (*places, *_subjects_of_vms(topology, topology.vms_on(name)))
 
@@ -142,11 +142,11 @@ def _subjects_of_vms(topology: Topology, names: Iterable[str]) -> Iterator[Subje
 
 def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
     """Return the owners of the given VMs, without missing VMs and empty owners."""
-    known = topology.vms
+    vms_by_name = topology.vms
     return frozenset(
         owner
         for name in vms
-        if name in known and (owner := topology.groups[known[name].group].owner)
+        if name in vms_by_name and (owner := topology.groups[vms_by_name[name].group].owner)
     )
 
 

@@ -176,10 +176,10 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
     arriving: defaultdict[str, dict[str, int]] = defaultdict(dict)
     own = [(vm, operation.destination) for vm in operation.vms if operation.is_return]
     for vm, to in operation.execution.placements or own:
-        known = topology.vms.get(vm)
-        if known is None or known.host == to:
+        record = topology.vms.get(vm)
+        if record is None or record.host == to:
             continue
-        arriving[to][vm] = known.memory_mib
+        arriving[to][vm] = record.memory_mib
     for to, sizes_mib in sorted(arriving.items()):
         host = topology.hosts.get(to)
         if host is None or host.health is Health.FAILED:

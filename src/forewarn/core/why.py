@@ -213,9 +213,9 @@ def _of_maintenance_host(draft: Draft, maintenance: Maintenance, host: str) -> B
     first = _why_halted(draft, maintenance) or _why_later(draft, maintenance, host)
     if first is not None:
         return first
-    known = draft.topology.hosts.get(host)
-    if known is None or known.health is Health.FAILED:
-        code = HOST_FAILED if known else UNKNOWN_HOST
+    record = draft.topology.hosts.get(host)
+    if record is None or record.health is Health.FAILED:
+        code = HOST_FAILED if record else UNKNOWN_HOST
         return _of_host(host, Blocker(code, host, maintenance.moved_ms))
     plan = draft.plans.get(maintenance.plan)
     if plan is None:
@@ -242,8 +242,8 @@ def _with_duration(draft: Draft, maintenance: Maintenance, host: str, blocker: B
 
 def _is_repaired(draft: Draft, host: str, blocker: Blocker) -> bool:
     """Whether a host that had failed at the time of planning can be planned again."""
-    known = draft.topology.hosts.get(host)
-    failed = known is None or known.health is Health.FAILED
+    record = draft.topology.hosts.get(host)
+    failed = record is None or record.health is Health.FAILED
     return blocker.code is HOST_FAILED and not failed
 
 

@@ -103,11 +103,11 @@ def open_incident(draft: Draft, operation: Operation, description: str) -> None:
 
     If one is open, the description becomes a further text of it; O(live tickets).
     """
-    for known in _incidents_of(draft, operation):
-        if len(known.texts) < TEXTS_MAX:
+    for incident in _incidents_of(draft, operation):
+        if len(incident.texts) < TEXTS_MAX:
             entry = TicketText(draft.now_ms, draft.actor, f"{description} once more")
-            more = replace(known, texts=(*known.texts, entry), updated_ms=draft.now_ms)
-            draft.put("ticket.answered", f"{known.id}: {entry.text}", more)
+            more = replace(incident, texts=(*incident.texts, entry), updated_ms=draft.now_ms)
+            draft.put("ticket.answered", f"{incident.id}: {entry.text}", more)
         return
     ticket = _incident(draft, operation, (operation,), description)
     draft.put("ticket.opened", f"{ticket.id}: host {ticket.host}: {description}", ticket)
@@ -183,5 +183,5 @@ def _length_s(draft: Draft, operation: Operation) -> int:
 
 def serial_of(draft: Draft, host: str) -> str:
     """Return the serial number of a host's hardware: its label, or the host's name."""
-    known = draft.topology.hosts.get(host)
-    return dict(known.labels).get(SERIAL, host) if known else host
+    record = draft.topology.hosts.get(host)
+    return dict(record.labels).get(SERIAL, host) if record else host

@@ -341,8 +341,8 @@ class Responder:
                 return self._answer(pending, Response())
         identified = self.callers.find(peer, pending.request)
         assert identified.caller is caller
-        known = known_by(identified, peer)  # the control plane repeats this check
-        return ApprovalRequest(caller.vm, event_ids, peer.address, known)
+        identity = known_by(identified, peer)  # the control plane repeats this check
+        return ApprovalRequest(caller.vm, event_ids, peer.address, identity)
 
     def _document(
         self, pending: PendingRequest, view: PublishedView, action: ShowDocument, *, ahead: int

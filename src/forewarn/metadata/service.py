@@ -102,17 +102,17 @@ class MetadataService:
             return False
         return len(raw) <= KNOWN_BYTES_MAX
 
-    def answer(self, known: CachedAnswer) -> bytes:
+    def answer(self, cached: CachedAnswer) -> bytes:
         """Return a cached answer with the current date.
 
         The first cached answer in each second records the group's poll. Source: B-2.
         """
-        if known.dated != self.dated:
-            self.responder.polled[known.view] = None
-            head, body, close, old, _ = known.answer
-            known.octets = b"".join((head, self._tails[close, old], body))
-            known.dated = self.dated
-        return known.octets
+        if cached.dated != self.dated:
+            self.responder.polled[cached.view] = None
+            head, body, close, old, _ = cached.answer
+            cached.octets = b"".join((head, self._tails[close, old], body))
+            cached.dated = self.dated
+        return cached.octets
 
     def times(self) -> tuple[float, float]:
         """Return the time arguments of `Bucket.take`."""

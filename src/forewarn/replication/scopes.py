@@ -190,10 +190,10 @@ class Scopes:
 
     def part(self, feed: ScopedFeed) -> EncodedPart:
         """Return the whole part of one feed; O(VMs of the feed)."""
-        known, names = self.state.callers, {*feed.leaving}
+        callers_now, names = self.state.callers, {*feed.leaving}
         for host in feed.hosts:
             names.update(self._vms_on.get(host, ()))
-        callers = [feed.leaving.get(name) or known[name] for name in sorted(names)]
+        callers = [feed.leaving.get(name) or callers_now[name] for name in sorted(names)]
         documents = []
         for view in dict.fromkeys(caller.view for caller in callers):
             document = self._documents.get(view)

@@ -320,10 +320,10 @@ class FeedServer:
             RequestUnanswered: the control plane failed.
         """
         node = await self._enter_to_ask(caller)
-        known = self._answers.get((caller.name, key)) if key else None
-        if known is not None and known.request != request:
+        earlier = self._answers.get((caller.name, key)) if key else None
+        if earlier is not None and earlier.request != request:
             raise NodeKeyReused(name=caller.name, key=repr(key))
-        answer = known.answer if known is not None else None
+        answer = earlier.answer if earlier is not None else None
         if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
             if node.asking >= REQUESTS_MAX:
                 raise NodeTooFast(name=caller.name, reason=f"{REQUESTS_MAX} are in progress")
@@ -617,7 +617,7 @@ class FeedServer:
 
     def take_report(self, report: RelayReport) -> bool:
         """Apply a follower's report; return False if the follower must start over. Source: M-4."""
-        known = self.nodes.take_report(report)
+        complete = self.nodes.take_report(report)
         self._moves.settle_relayed()
         for name, processes in self.nodes.cloned():
             text = (
@@ -629,7 +629,7 @@ class FeedServer:
             task = asyncio.get_running_loop().create_task(self._probe(self._connected[name]))
             self._probing.add(task)
             task.add_done_callback(self._probing.discard)
-        return known
+        return complete
 
     def troubles(self) -> NodeTroubles:
         """Return the nodes that are behind or disconnected, and recent refusals."""

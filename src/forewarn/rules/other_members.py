@@ -40,8 +40,8 @@ _FIRST_ACTS = frozenset({"answer", "fail-host", "start-maintenance", "apply-poli
 
 def _stored_acts(acts: tuple[ConfirmedAct, ...]) -> dict[str, object]:
     words = [each.value for each in acts]
-    known: dict[str, object] = {"confirm": [each for each in words if each in _FIRST_ACTS]}
-    return known if _FIRST_ACTS.issuperset(words) else {**known, "confirm_all": words}
+    members: dict[str, object] = {"confirm": [each for each in words if each in _FIRST_ACTS]}
+    return members if _FIRST_ACTS.issuperset(words) else {**members, "confirm_all": words}
 
 
 def _acts_of(form: StoredForm) -> tuple[ConfirmedAct, ...]:

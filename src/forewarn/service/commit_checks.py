@@ -31,13 +31,13 @@ class CommitChecks:
         """Return whether the store has a commit that a node knows; False if this is unknown."""
         if not commit or commit == self._store.newest_commit():
             return True
-        known = self._waiting.get(commit)
-        if known is None:
-            known = node, asyncio.get_running_loop().create_future()
-            self._waiting[commit] = known
+        check = self._waiting.get(commit)
+        if check is None:
+            check = node, asyncio.get_running_loop().create_future()
+            self._waiting[commit] = check
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        return await asyncio.shield(known[1])
+        return await asyncio.shield(check[1])
 
     async def _run(self) -> None:
         try:

@@ -100,8 +100,8 @@ def new_destinations(settings: Settings) -> tuple[Destination, ...]:
     return make_destinations({each.name: each.values for each in settings.outbox.tables})
 
 
-def check_destinations(destinations: Sequence[Destination], known: Collection[str] = ()) -> None:
-    """Refuse destinations whose package is not installed, except those in `known`.
+def check_destinations(destinations: Sequence[Destination], existing: Collection[str] = ()) -> None:
+    """Refuse destinations whose package is not installed, except those in `existing`.
 
     Raises:
         DestinationInvalid: a package is missing.
@@ -109,4 +109,4 @@ def check_destinations(destinations: Sequence[Destination], known: Collection[st
     if destinations:
         from forewarn.outbox import destinations as module  # noqa: PLC0415 - loaded by now
 
-        module.check_installed(each for each in destinations if each.name not in known)
+        module.check_installed(each for each in destinations if each.name not in existing)

@@ -318,7 +318,7 @@ class Store(StoreReader):
         if len(rows) != new:  # a part of the required history was removed
             raise FollowedTooLate(place=self.place)
         changes = changes_since(
-            state, [(str(known), str(later)) for known, later in rows], row.last_number
+            state, [(str(earlier), str(later)) for earlier, later in rows], row.last_number
         )
         changes.mark = row.boot, row.clock_ahead_ms
         return changes
@@ -423,10 +423,10 @@ class Store(StoreReader):
             StoreFull: the store is read-only, and this process could not become its writer yet.
         """
         self._claim()
-        known = self.newest  # another thread may commit
+        newest = self.newest  # another thread may commit
         with self._proving(), self._engine.reading() as transaction:
             [(writer,)] = transaction.rows("writer")
-            self.lineage.check(transaction, self._row(transaction), known)
+            self.lineage.check(transaction, self._row(transaction), newest)
         if writer != self._writer:
             raise StoreLost(place=self.place)
 
@@ -657,10 +657,10 @@ class Store(StoreReader):
         """
         key = self.lineage.key
         signed = ((read_signed_commit(text, key), who) for text, who in witnesses.items())
-        known = [(commit, who) for commit, who in signed if commit is not None]
+        commits = [(commit, who) for commit, who in signed if commit is not None]
         with self._proving(), self._engine.reading() as transaction:
             row = self._row(transaction)
-            for commit, witness in known:
+            for commit, witness in commits:
                 self.lineage.check(transaction, row, commit, witness=witness)
 
     def _advance(self, changes: Changes) -> None:
@@ -727,10 +727,10 @@ class Store(StoreReader):
         come: list[Row] = []
         went: list[Row] = []
         for number, operation in changes.operations.items():
-            known = self._placed.get(number, ())
-            if known != operation.vms:
-                come += [(vm, number) for vm in operation.vms if vm not in known]
-                went += [(vm, number) for vm in known if vm not in operation.vms]
+            placed = self._placed.get(number, ())
+            if placed != operation.vms:
+                come += [(vm, number) for vm in operation.vms if vm not in placed]
+                went += [(vm, number) for vm in placed if vm not in operation.vms]
         described: list[Row] = [
             (number, to_row(maintenance)["hosts"])
             for number, maintenance in changes.maintenances.items()
@@ -765,7 +765,7 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     gone: dict[str, list[Row]] = {}
     # The last image of a record contains its row. A poll changes an
     # enrolment without writing an image, so enrolments are excluded.
-    known = {
+    rows = {
         (image.kind, image.key): image.row
         for entry in changes.entries
         for image in entry.images
@@ -776,7 +776,7 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
             if record is None:
                 gone.setdefault(kind, []).append((key,))
                 continue
-            row = known.get((kind, key)) or to_row(record)
+            row = rows.get((kind, key)) or to_row(record)
             if kind in APART:
                 row = {name: each for name, each in row.items() if name != APART[kind][0]}
             written.setdefault(kind, []).append(tuple(row.values()))

@@ -105,13 +105,13 @@ class Statements:
     def named(self, name: str, /, **fills: str) -> Statement:
         """Return a statement; `fills` are fixed texts for its `{…}`, never values."""
         key = name + "".join(fills.values()) if fills else name
-        known = self._compiled.get(key)
-        if known is None:
+        statement = self._compiled.get(key)
+        if statement is None:
             text = self._texts[name]
             for place, fill in fills.items():
                 text = text.replace("{" + place + "}", fill)
-            known = self._compiled[key] = _compile(text, self._mark)
-        return known
+            statement = self._compiled[key] = _compile(text, self._mark)
+        return statement
 
     def insertion(self, table: str, columns: int) -> str:
         """Return the text that inserts a whole row into a table."""

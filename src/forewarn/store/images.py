@@ -174,8 +174,8 @@ def image_columns(images: Sequence[Image]) -> tuple[str, str]:
     later = [each for each in images if each.kind in LATER_KINDS]
     if not later:
         return images_text(images), "[]"
-    known = [each for each in images if each.kind not in LATER_KINDS]
-    return images_text(known), images_text(later)
+    basic = [each for each in images if each.kind not in LATER_KINDS]
+    return images_text(basic), images_text(later)
 
 
 def read_columns(images: str, later_images: str) -> list[_Told]:
@@ -184,10 +184,10 @@ def read_columns(images: str, later_images: str) -> list[_Told]:
     Raises:
         ValueError: a text is malformed.
     """
-    known = read_images(images)
+    basic = read_images(images)
     if later_images == "[]":
-        return known
-    return known + [each for each in read_images(later_images) if each[0] in KINDS]
+        return basic
+    return basic + [each for each in read_images(later_images) if each[0] in KINDS]
 
 
 def read_images(text: str) -> list[_Told]:

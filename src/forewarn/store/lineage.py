@@ -96,8 +96,8 @@ def read_signed_commit(text: str, key: str) -> CommitId | None:
     """Return the commit in a signed text; None for a text that this store has not signed."""
     unsigned, _, signature = text.rpartition("/")
     right = _signature(unsigned, key)
-    known = key and hmac.compare_digest(right.encode(), signature.encode())
-    return read_commit(unsigned) if known else None
+    genuine = key and hmac.compare_digest(right.encode(), signature.encode())
+    return read_commit(unsigned) if genuine else None
 
 
 def _signature(text: str, key: str) -> str:
@@ -209,7 +209,7 @@ class Lineage:
         self._check_mark(row)
 
     def check(
-        self, transaction: Transaction, row: ServiceRow, known: CommitId, *, witness: str = MEMORY
+        self, transaction: Transaction, row: ServiceRow, newest: CommitId, *, witness: str = MEMORY
     ) -> None:
         """Compare a commit that this process or another witness knows with the store.
 
@@ -218,10 +218,10 @@ class Lineage:
             StoreWentBack: a process has marked the store.
         """
         self.key = row.commit_key
-        if known != row.commit:
-            digests = transaction.rows("commit_digest", generation=known.generation)
-            if _lacks(known, row.epoch, row.generation, digests):
-                raise CommitMissing(known, witness)
+        if newest != row.commit:
+            digests = transaction.rows("commit_digest", generation=newest.generation)
+            if _lacks(newest, row.epoch, row.generation, digests):
+                raise CommitMissing(newest, witness)
         self._check_mark(row)
 
     def prove(self, commit: CommitId, witness: str) -> None:

@@ -117,14 +117,14 @@ def migrate(
         StoreTooNew: a newer version has migrated the store; nothing was changed.
         StoreSchemaDiffers: other steps have created the store; nothing was changed.
     """
-    known = every_step() if steps is None else steps
+    every = every_step() if steps is None else steps
     count = 0
-    if not _is_current(engine, known):  # write nothing if no step is missing
+    if not _is_current(engine, every):  # write nothing if no step is missing
         must_exist = must_exist or engine.expects_store
         with engine.writing() as transaction:
             engine.lock_schema(transaction)
             how = {"must_exist": must_exist, "new_only": engine.is_shared and not upgrade}
-            count = run_steps(engine, transaction, known, **how)
+            count = run_steps(engine, transaction, every, **how)
     engine.note_store()
     return count
 
@@ -132,7 +132,7 @@ def migrate(
 def run_steps(
     engine: Engine,
     transaction: Transaction,
-    known: tuple[SchemaMigration, ...],
+    every: tuple[SchemaMigration, ...],
     *,
     must_exist: bool = False,
     new_only: bool = False,
@@ -147,16 +147,16 @@ def run_steps(
     done = transaction.rows("schema_steps")
     if must_exist and not done:
         raise StoreMissing(place=engine.place)
-    check_steps(engine.place, done, known, beside_newer=True)
-    if done and new_only and len(done) < len(known):
-        raise StoreSchemaOld(place=engine.place, done=len(done), known=len(known))
-    for step in known[len(done) :]:
+    check_steps(engine.place, done, every, beside_newer=True)
+    if done and new_only and len(done) < len(every):
+        raise StoreSchemaOld(place=engine.place, done=len(done), known=len(every))
+    for step in every[len(done) :]:
         for statement in step.statements(engine.schema_text(step.text)):
             transaction.run_text(statement)
         transaction.run(
             "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
         )
-    return max(len(known) - len(done), 0)
+    return max(len(every) - len(done), 0)
 
 
 def steps_done(engine: Engine) -> list[Row]:
@@ -184,7 +184,7 @@ def missing_steps(engine: Engine) -> tuple[str, ...]:
 def check_steps(
     place: str,
     done: list[Row],
-    known: tuple[SchemaMigration, ...],
+    every: tuple[SchemaMigration, ...],
     *,
     beside_newer: bool = False,
 ) -> None:
@@ -196,10 +196,10 @@ def check_steps(
         StoreTooNew: a newer version has run steps that this version does not support.
         StoreSchemaDiffers: the steps differ in other ways.
     """
-    newer = [name for _, name, _ in done[len(known) :]]
+    newer = [name for _, name, _ in done[len(every) :]]
     if newer and not (beside_newer and all(EXPANDING.search(str(name)) for name in newer)):
-        raise StoreTooNew(place=place, found=len(done), known=len(known))
-    for (number, name, checksum), step in zip(done, known, strict=False):
+        raise StoreTooNew(place=place, found=len(done), known=len(every))
+    for (number, name, checksum), step in zip(done, every, strict=False):
         if (number, checksum) != (step.number, step.checksum):
             raise StoreSchemaDiffers(place=place, name=name)
 
@@ -207,10 +207,10 @@ def check_steps(
 _TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
-def _is_current(engine: Engine, known: tuple[SchemaMigration, ...]) -> bool:
+def _is_current(engine: Engine, every: tuple[SchemaMigration, ...]) -> bool:
     """Return whether all these steps were run, also for a read-only store."""
     done = steps_done(engine)
-    if not done or len(done) < len(known):
+    if not done or len(done) < len(every):
         return False
-    check_steps(engine.place, done, known, beside_newer=True)
+    check_steps(engine.place, done, every, beside_newer=True)
     return True

@@ -116,11 +116,11 @@ class _Kept:
     def use(self) -> Iterator[psycopg.Connection]:
         """Yield the connection; other users wait."""
         with self._lock:
-            known = self.connection
-            if known is not None and _is_stale(known):
-                known.close()
-                known = None
-            connection = self.connection = known or self._connect()
+            open_connection = self.connection
+            if open_connection is not None and _is_stale(open_connection):
+                open_connection.close()
+                open_connection = None
+            connection = self.connection = open_connection or self._connect()
             try:
                 yield connection
             finally:

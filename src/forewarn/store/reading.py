@@ -471,5 +471,5 @@ def _recorded_of(row: Row) -> Recorded:
     return Recorded(int(seq), Entry(*columns, became))  # type: ignore[arg-type, call-arg]
 
 
-def _images(known: str, later: str) -> tuple[Image, ...]:
-    return tuple([Image(kind, key, row) for kind, key, row in read_columns(known, later)])
+def _images(images: str, later: str) -> tuple[Image, ...]:
+    return tuple([Image(kind, key, row) for kind, key, row in read_columns(images, later)])

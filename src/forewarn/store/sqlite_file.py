@@ -139,12 +139,12 @@ class DatabaseFile:
 
         Cost: 3 calls.
         """
-        known = self._size  # read the size first, because another thread may extend the file
+        size = self._size  # read the size first, because another thread may extend the file
         try:
             status = self._path.stat()
             if _identity(status) != self._identity:
                 return "another file has its name"
-            if status.st_size < known and not self._is_whole(status.st_size):
+            if status.st_size < size and not self._is_whole(status.st_size):
                 return f"it was truncated to {status.st_size} bytes"
             self._size = status.st_size
             if self._log_identity is not None:
@@ -174,10 +174,10 @@ class DatabaseFile:
         lock = _open_file(f"{path}.lock")
         self._held.append(lock)
         self._lock(lock, pid_in=lock)
-        known = _HELD in os.read(lock, 64).decode(errors="replace")
-        if known and not replaces and not (path.exists() and path.stat().st_size):
+        held = _HELD in os.read(lock, 64).decode(errors="replace")
+        if held and not replaces and not (path.exists() and path.stat().st_size):
             raise FileLost
-        self.known = known or replaces  # an unfinished restore is not a new store
+        self.known = held or replaces  # an unfinished restore is not a new store
         self._sign()
         # The file stays open while SQLite uses it, because a close would release SQLite's own
         # locks.

@@ -320,11 +320,11 @@ class EpollTransport:
                 self._not_accepted(listener, error)
                 return
             sock = listener.accepted_socket(sock_fd)
-            known = views_by_address.get(address)
+            expected = views_by_address.get(address)
             octets = b""
             rest = b""
-            if known is not None:
-                left, rest = self._answer_single_request(sock, known, times)
+            if expected is not None:
+                left, rest = self._answer_single_request(sock, expected, times)
                 if left is None:
                     continue
                 octets = left
@@ -334,18 +334,21 @@ class EpollTransport:
             elif rest:
                 connection.end_with(rest)
             else:
-                if known is not None:
-                    connection.enter(*known)
+                if expected is not None:
+                    connection.enter(*expected)
                 connection.begin(octets)
 
     def _answer_single_request(
-        self, sock: socket.socket, known: tuple[PublishedView, Bucket], times: tuple[float, float]
+        self,
+        sock: socket.socket,
+        expected: tuple[PublishedView, Bucket],
+        times: tuple[float, float],
     ) -> tuple[bytes | None, bytes]:
         """Answer a client with a single request, without a connection object.
 
         Return the read bytes (None if the request is finished) and the unsent bytes.
         """
-        view, bucket = known
+        view, bucket = expected
         octets = b""
         try:
             octets = sock.recv(READ_BYTES, _FLAGS)

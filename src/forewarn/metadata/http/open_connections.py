@@ -201,8 +201,8 @@ class OpenConnections:
         caller = self._callers.by_peer(peer)
         if caller is not None:
             return self._vms.get(caller.vm) or ConnectedClient(caller.vm, is_known=True)
-        known = self._addresses.get(peer.address)
-        return known or ConnectedClient(peer.address, is_known=False)
+        client = self._addresses.get(peer.address)
+        return client or ConnectedClient(peer.address, is_known=False)
 
     def _one_makes_way(
         self, connections: dict[OpenConnection, None], *, worth_max: int = HELD

@@ -113,9 +113,9 @@ class RequestReader:
         """
         assert self.pending is None
         if self._at == 0 and isinstance(self._buffer, bytes):
-            known = book.known.get(self._buffer)
-            if known is not None:
-                pending = PendingRequest(self._buffer, known)
+            meaning = book.known.get(self._buffer)
+            if meaning is not None:
+                pending = PendingRequest(self._buffer, meaning)
                 self._buffer = b""
                 return pending
         self._skip_empty_lines()
