@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.access.roles import Role
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep, default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
@@ -94,7 +94,7 @@ def answers(service: Service) -> dict[str, Any]:
 
 def journal() -> dict[str, object]:
     """Return the journal of an agent that has prepared its VM for an event."""
-    agent = AgentEngine(Identity("web-0"), default_rules(((PreparationStep("drain"),),)))
+    agent = AgentCore(Identity("web-0"), default_rules(((PreparationStep("drain"),),)))
     event = ScheduledEvent(event_id="E1", event_type="Reboot", resources=("web-0",))
     agent.step(DocumentPolled(Document(1, (event,))), 0)
     agent.step(HookEnded("drain", 0), 0)

@@ -150,12 +150,12 @@ class KeptConnection:
 
     def _answer(self, connection: http.client.HTTPConnection) -> ClientResponse:
         try:
-            answer = _read(connection, timeout_s=self._timeout_s, bytes_max=ANSWER_BYTES_MAX)
+            response = _read(connection, timeout_s=self._timeout_s, bytes_max=ANSWER_BYTES_MAX)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-        return answer
+        return response
 
 
 def open_request(

@@ -3,7 +3,7 @@
 import copy
 import json
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import Match, PreparationStep, Rule
 from forewarn.agent.core.values import (
@@ -55,7 +55,7 @@ def rule(*groups: tuple[PreparationStep, ...], **fields: object) -> Rule:
     return Rule("test", match, **{**known, **fields})  # type: ignore[arg-type]
 
 
-class Watched(AgentEngine):
+class Watched(AgentCore):
     """An engine that is held to what it promises whoever drives it, at each step."""
 
     def kept(self) -> dict[str, object]:
@@ -77,19 +77,19 @@ class Watched(AgentEngine):
         last_ms = now_ms + DAY_MS if due_ms is None else due_ms - 1
         for at_ms in (now_ms, max(now_ms, last_ms)):
             later = copy.deepcopy(self)
-            assert AgentEngine.step(later, TimePassed(), at_ms) == ()
+            assert AgentCore.step(later, TimePassed(), at_ms) == ()
             assert later.kept() == journal
         return intents
 
 
-def core(*groups: tuple[PreparationStep, ...], **fields: object) -> AgentEngine:
+def core(*groups: tuple[PreparationStep, ...], **fields: object) -> AgentCore:
     """Return a core with one rule."""
     return Watched(ME, (rule(*groups, **fields),))
 
 
 def restarted(
-    before: AgentEngine, *groups: tuple[PreparationStep, ...], **fields: object
-) -> AgentEngine:
+    before: AgentCore, *groups: tuple[PreparationStep, ...], **fields: object
+) -> AgentCore:
     """Return the core of a new process that found the journal of an earlier one."""
     return Watched(ME, (rule(*groups, **fields),), journal=before.journal())
 
@@ -113,7 +113,7 @@ def told(intents: tuple[Intent, ...]) -> list[str]:
     return [intent.action for intent in intents if type(intent).__name__ == "NotifyIntent"]  # type: ignore[attr-defined]
 
 
-def prepared(**fields: object) -> AgentEngine:
+def prepared(**fields: object) -> AgentCore:
     """Return a core that has prepared E1 and has sent its approval."""
     agent = core((DRAIN,), **fields)
     agent.step(polled(1, event()), NOW)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import HookEnded, Resumed
 from forewarn.agent.status_server import prepared_form
@@ -129,7 +129,7 @@ def test_lone_recover_hook_of_an_abort_runs_once() -> None:
 
 def test_unprepared_vm_is_not_shown_as_prepared() -> None:
     """Other VMs and load balancers see the true state. Source: C-5."""
-    agent: AgentEngine = core((DRAIN,), (STOP,))
+    agent: AgentCore = core((DRAIN,), (STOP,))
     agent.step(polled(1, STARTED), NOW)
     assert prepared_form("vm_0", agent)["prepared"] == []
     assert {step.status for step in agent.steps} == {"unprepared"}

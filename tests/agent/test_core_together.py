@@ -2,8 +2,8 @@
 
 import pytest
 
+from forewarn.agent.core.agent_core import CHECK_RETRY_S, AgentCore
 from forewarn.agent.core.coordination import LEADER_ANSWER_S, LEADER_ASK_S
-from forewarn.agent.core.engine import CHECK_RETRY_S, AgentEngine
 from forewarn.agent.core.rules import HOLD_STATUS, PreparationStep, default_rules
 from forewarn.agent.core.values import (
     AnnounceIntent,
@@ -153,7 +153,7 @@ def test_all_takes_the_announcement_back() -> None:
     assert brief(intents) == ["Announce E1", "Cancel drain"]
 
 
-def second_of_three() -> AgentEngine:
+def second_of_three() -> AgentCore:
     """Return the second of three VMs, which knows since NOW that all are prepared."""
     agent = core((DRAIN,), coordination="all", stand_in_s=100)
     agent.step(polled(1, event(resources=("vm_1", "vm_0", "vm_2"))), NOW - 1)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import (
@@ -48,7 +48,7 @@ def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
     assert brief(agent.step(polled(2), NOW)) == ["Recover only recover"]
 
 
-def failing(failures: int) -> tuple[AgentEngine, int]:
+def failing(failures: int) -> tuple[AgentCore, int]:
     """Return a core whose recovery has failed so often, and the time of the last failure."""
     agent, now_ms = prepared(), NOW
     agent.step(polled(2), now_ms)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.rules import Match, PreparationStep, Rule
 from forewarn.agent.core.values import (
     ApprovalEnded,
@@ -44,7 +44,7 @@ TYPES = ("Freeze", "Reboot", "Redeploy")
 STATUSES = (0, 0, 0, 0, 1, 75, 77, -9)
 
 
-def durable(core: AgentEngine) -> tuple[object, object]:
+def durable(core: AgentCore) -> tuple[object, object]:
     """Return what must outlive a crash."""
     journal = core.journal()
     return journal["events"], journal["steps"]
@@ -64,7 +64,7 @@ class World:
         self.unseen: dict[int, int] = {}
         self.done: dict[str, str] = {}
         self.approvals: list[str] = []
-        self.core = AgentEngine(ME, RULES)
+        self.core = AgentCore(ME, RULES)
         self.written = 0
         self.full = False
         self.undone: list[Intent] = []
@@ -155,7 +155,7 @@ class World:
     def restart(self) -> None:
         """Be killed and come back with what is on disk; the hooks survive, or have ended."""
         journal = json.loads(self.disk) if self.disk else None
-        self.core = AgentEngine(ME, RULES, journal=journal)
+        self.core = AgentCore(ME, RULES, journal=journal)
         self.written = self.core.generation
         self.undone.clear()
         if journal:
@@ -342,7 +342,7 @@ def test_journal_tells_the_whole_state(seed: int) -> None:
     """At any moment a core read from the journal knows what the running one knows."""
     world = World()
     run(world, moves_of(seed, 0))
-    again = AgentEngine(ME, RULES, journal=json.loads(json.dumps(world.core.journal())))
+    again = AgentCore(ME, RULES, journal=json.loads(json.dumps(world.core.journal())))
     assert facts(again.events) == facts(world.core.events)
     assert facts(again.steps) == facts(world.core.steps)
     assert again.running() == world.core.running()

@@ -10,9 +10,9 @@ from forewarn.api import fleet_watch
 from forewarn.api.control_client import AnswerOverdue
 from forewarn.api.fleet_watch import FleetWatch
 from forewarn.api.watch import OpenStreams
-from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
+from forewarn.control.run_loop import ControlLoop
 from tests.api.live import FLEET, NOW_MS, Live
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S
@@ -23,15 +23,15 @@ T = TypeVar("T")
 class UnreliableControl:
     """Asks a service's control plane; an answer may be lost after the work was done."""
 
-    def __init__(self, engine: ControlEngine) -> None:
+    def __init__(self, loop: ControlLoop) -> None:
         """Lose none yet."""
-        self._engine = engine
+        self._loop = loop
         #: Raised in place of the next answers of `compute`.
         self.lost: list[Exception] = []
 
     async def read(self, query: Callable[[StateView], T]) -> T:
         """Return what a query finds."""
-        return await asyncio.wrap_future(self._engine.replica.read(query))
+        return await asyncio.wrap_future(self._loop.replica.read(query))
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do a piece of work, and perhaps lose its answer."""

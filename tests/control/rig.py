@@ -8,10 +8,10 @@ from concurrent.futures import Future
 
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
-from forewarn.control.engine import ControlEngine
 from forewarn.control.gate_checks import Gate
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planning import Planner
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import NoticePolicy
@@ -166,7 +166,7 @@ class Running:
         self.plane = ControlPlane(
             self.store, NoticePolicy(), lambda: f"EVENT-{next(self._numbers)}"
         )
-        self.loop = ControlEngine(
+        self.loop = ControlLoop(
             self.plane,
             self.clock,
             drivers=DriverSetup(

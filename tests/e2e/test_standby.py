@@ -18,7 +18,7 @@ import pytest
 from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn.clock import SystemClock
 from forewarn.control import service_state
-from forewarn.control.engine import LAPSED
+from forewarn.control.run_loop import LAPSED
 from forewarn.ids import Ids
 from forewarn.service.daemon import Daemon
 from forewarn.service.hooks import ServiceHooks

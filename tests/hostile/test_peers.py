@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.values import DocumentPolled
 from forewarn.agent.log import Log
 from forewarn.agent.status_server import REQUEST_BYTES_MAX, _Connection
@@ -86,7 +86,7 @@ def test_agent_follows_a_document_in_linear_time(name: str) -> None:
 
     def follow(given: object) -> None:
         assert isinstance(given, list)
-        engine = AgentEngine(ME, (rule((STOP,)),))
+        engine = AgentCore(ME, (rule((STOP,)),))
         for number, body in enumerate(given):
             engine.step(DocumentPolled(read_document(body)), NOW + number)
             engine.next_deadline()

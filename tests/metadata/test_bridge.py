@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import DocumentChange, Publication, PublishResult
 from forewarn.service.bridge import Bridge
 from tests.metadata.live import FREEZE, VM_A
 from tests.waiting import LIMIT_S
 
-NOBODY = cast("ControlEngine", None)
+NOBODY = cast("ControlLoop", None)
 """Nothing is asked of the control plane here."""
 
 FIRST = DocumentChange(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.values import DocumentPolled, HookIntent, RecoverIntent, Resumed
 from forewarn.cli.output import call_in_words, print_list
@@ -137,7 +137,7 @@ def test_command_line_prints_answers_of_an_earlier_version(
 def test_journal_of_an_agent_of_an_earlier_version_is_read(sample: Path) -> None:
     """After an upgrade the agent undoes what it prepared before. Source: C-9."""
     journal = json.loads((sample / "journal.json").read_text("utf-8"))
-    agent = AgentEngine(Identity("web-0"), (), journal=journal)
+    agent = AgentCore(Identity("web-0"), (), journal=journal)
     agent.step(Resumed({}), 1)
     assert [each.stage for each in agent.events] == ["approving"]
     [intent] = [

@@ -199,7 +199,7 @@ BREAKAGES = (
     broken(
         "unseen-notice-counts",
         "a notice counts although VMs could not be shown it",
-        "control.engine",
+        "control.run_loop",
         "announced = tuple([number for number in announced if number not in waiting])",
         "announced = effects.announced",
     ),

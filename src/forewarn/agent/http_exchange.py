@@ -68,7 +68,7 @@ class Line:
         """
         assert self.busy
         try:
-            answer = self._advance()
+            response = self._advance()
         except (OSError, ResponseInvalid):
             again = not self._fresh and not self._reader.begun
             self.close()
@@ -76,11 +76,11 @@ class Line:
                 raise
             self._start()  # retry: the peer had closed the idle connection
             return None
-        if answer is not None:
+        if response is not None:
             self.busy = False
             if not self._reader.keeps:
                 self.close()
-        return answer
+        return response
 
     def close(self) -> None:
         """Close the connection and abandon an open request."""

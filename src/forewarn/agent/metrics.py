@@ -9,7 +9,7 @@ from forewarn.agent.core.rules import HOLD_STATUS
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.agent_core import AgentCore
     from forewarn.agent.core.values import HookEnded, HookIntent, NotifyIntent
     from forewarn.agent.poller import Poller
 
@@ -81,7 +81,7 @@ class Metrics:
         elif notify.action in ("ended", "cancelled"):
             self._seen_ms.pop(event_id, None)
 
-    def exposition(self, core: AgentEngine | None, contact: Poller, *, now_ms: int) -> str:
+    def exposition(self, core: AgentCore | None, contact: Poller, *, now_ms: int) -> str:
         """Return all metrics in Prometheus's text format."""
         events = core.events if core is not None else ()
         stages: dict[str, int] = {}

@@ -18,7 +18,7 @@ from forewarn.protocol.versions import ADVISORY_STATUS
 
 TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
-    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.agent_core import AgentCore
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.records import EventRecord, StepRecord
 
@@ -40,7 +40,7 @@ class NodeConditions:
         self._runs = False
         self._due_ms = FAR_MS
 
-    def job(self, core: AgentEngine, identity: Identity, now_ms: int) -> dict[str, object] | None:
+    def job(self, core: AgentCore, identity: Identity, now_ms: int) -> dict[str, object] | None:
         """Return the input of the next job, or None if no job is due."""
         if self._runs or not (core.sighted or core.events):
             return None  # without a journal, wait for a document before removing a notice
@@ -78,7 +78,7 @@ class NodeConditions:
         return FAR_MS if self._runs else self._due_ms
 
 
-def notice_of(core: AgentEngine, identity: Identity) -> Notice | None:
+def notice_of(core: AgentCore, identity: Identity) -> Notice | None:
     """Return what the node should say; None if no event concerns this VM.
 
     The event that has started, or else the one with the earliest NotBefore, is named.

@@ -93,9 +93,9 @@ class NodeEvents:
     def _states(self) -> Iterator[dict[str, Any] | None]:
         """Yield the node, and then each of its states, until the watch ends; None: no news."""
         path = node_path(self._settings)
-        answer = ask(self._settings, "GET", path=path)
-        node = expect(answer, "GET", url=path, statuses=(200, 404)).form()
-        if answer.status == 404:
+        response = ask(self._settings, "GET", path=path)
+        node = expect(response, "GET", url=path, statuses=(200, 404)).form()
+        if response.status == 404:
             raise CallUnanswered(method="GET", url=path, reason="the cluster has no such node")
         yield node
         version = (node.get("metadata") or {}).get("resourceVersion")  # type: ignore[attr-defined]

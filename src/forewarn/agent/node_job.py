@@ -46,10 +46,10 @@ def _write(settings: dict[str, object], notice: NodeNotice | None, *, writer: st
     path = kubernetes.node_path(settings)
     types: Mapping[str, str] = settings.get("condition_types") or KEP_TYPES  # type: ignore[assignment]
     for _ in range(TRIES):
-        answer = kubernetes.ask(settings, "GET", path=path)
-        if answer.status == 404:  # the node was deleted, and its notice with it
+        response = kubernetes.ask(settings, "GET", path=path)
+        if response.status == 404:  # the node was deleted, and its notice with it
             return NoticePlan()
-        node: dict[str, Any] = expect(answer, "GET", url=path, statuses=(200,)).form()
+        node: dict[str, Any] = expect(response, "GET", url=path, statuses=(200,)).form()
         now_ms = SystemClock().now_ms()
         plan = plan_notice(node, notice, writer=writer, types=types, now_ms=now_ms)
         if plan.patch is None:

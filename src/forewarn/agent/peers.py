@@ -116,11 +116,11 @@ class StatusEndpoints(Place):
         port = self.settings.get("port", 8471)
         url = by_name.get(name.lower().removeprefix("_"), f"http://{_escape(name)}:{port}")
         try:
-            answer = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
+            response = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
         except CallFailed as error:
             sys.stderr.write(f"{error}\n")
             return ()
-        form = answer.form()
+        form = response.form()
         prepared, deciding = form.get("prepared"), form.get("deciding")
         if not isinstance(prepared, list) or not isinstance(deciding, list):
             return ()  # another program answers at the address

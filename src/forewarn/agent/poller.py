@@ -157,12 +157,12 @@ class Poller:
     def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
         """Read from the poll connection; return the document once complete."""
         try:
-            answer = self.poll_line.advance()
-            if answer is None:
+            response = self.poll_line.advance()
+            if response is None:
                 return ()
             if self.asks_name:
-                return self._take_name(answer, now_ms)
-            document = self._dialogue.take_poll(answer, now_ms)
+                return self._take_name(response, now_ms)
+            document = self._dialogue.take_poll(response, now_ms)
         except OSError as error:
             self._note_failure(unreachable(str(self._dialogue.target), error), now_ms)
             return ()
@@ -175,11 +175,11 @@ class Poller:
         self._note_success(now_ms)
         return (DocumentPolled(document, self.ahead_ms),)
 
-    def _take_name(self, answer: HttpResponse, now_ms: int) -> tuple[Stimulus, ...]:
+    def _take_name(self, response: HttpResponse, now_ms: int) -> tuple[Stimulus, ...]:
         try:
-            self.name = _checked_name(self._dialogue.take_text(answer))
+            self.name = _checked_name(self._dialogue.take_text(response))
         except (TemporarilyUnavailable, RequestRejected):
-            unknown = answer.status in UNNAMED_STATUSES or not answer.body.strip()
+            unknown = response.status in UNNAMED_STATUSES or not response.body.strip()
             tries_max = UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX
             if not self._asks_name_again and self.failures + 1 < tries_max:
                 raise
@@ -244,10 +244,10 @@ class Poller:
     def approval_ready(self) -> tuple[Stimulus, ...]:
         """Read from the approval connection; return the approval's result once known."""
         try:
-            answer = self.approve_line.advance()
-            if answer is None:
+            response = self.approve_line.advance()
+            if response is None:
                 return ()
-            self._dialogue.take_approval(answer)
+            self._dialogue.take_approval(response)
         except (
             OSError,
             ResponseInvalid,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 
 from forewarn.agent.background_jobs import BackgroundJobs
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity, resource_name
 from forewarn.agent.core.rules import HOLD_STATUS
 from forewarn.agent.core.values import (
@@ -72,7 +72,7 @@ class Runner:
         self.clock = clock
         self.log = log
         self.metrics = Metrics()
-        self.core: AgentEngine | None = None
+        self.core: AgentCore | None = None
         self.identity = Identity(socket.gethostname())
         self._holdings = holdings or Holdings(settings)
         self._journal = self._holdings.journal
@@ -196,14 +196,14 @@ class Runner:
         self._children = self._holdings.calls(self.identity, settings)
         reason = "unreadable"
         try:
-            self.core = AgentEngine(self.identity, settings.rules, journal=state)
+            self.core = AgentCore(self.identity, settings.rules, journal=state)
         except (
             FieldInvalid
         ) as error:  # the journal is complete, but has the format of another release
             reason = f"written by another release ({error})"
             state = None
             self._journal.put_aside()
-            self.core = AgentEngine(self.identity, settings.rules)
+            self.core = AgentCore(self.identity, settings.rules)
         if self._journal.corrupt:
             text = f"The journal was {reason} and is renamed to {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")

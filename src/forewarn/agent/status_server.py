@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.agent_core import AgentCore
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.http_exchange import DescriptorPoll
     from forewarn.agent.metrics import Metrics
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         identity: Identity
         contact: Poller
         metrics: Metrics
-        core: AgentEngine | None
+        core: AgentCore | None
 
 
 MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
@@ -284,7 +284,7 @@ def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
     }
 
 
-def prepared_form(name: str, core: AgentEngine | None) -> dict[str, object]:
+def prepared_form(name: str, core: AgentCore | None) -> dict[str, object]:
     """Return the events for which this VM is prepared, for the other VMs' agents. Source: C-5."""
     events = core.events if core is not None else ()
     stages = ("ready", "checking", "approving", "approved", "held", "under-way")

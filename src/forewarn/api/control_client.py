@@ -30,10 +30,10 @@ from forewarn.api.scope import (
 from forewarn.api.standby import Forwarder
 from forewarn.api.watch import HistoryWatch
 from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
 from forewarn.control.readable import ReadableControl
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.step import StepResult
 from forewarn.core.stimulus import Confirmed, PlaneStimulus
 from forewarn.core.topology import Topology
@@ -106,9 +106,9 @@ class ControlClient:
     file_pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(FILES_MAX))
 
     @property
-    def writer(self) -> ControlEngine:
+    def writer(self) -> ControlLoop:
         """The active process's control plane. A follower forwards changes and does not use it."""
-        assert isinstance(self.loop, ControlEngine), self.loop
+        assert isinstance(self.loop, ControlLoop), self.loop
         return self.loop
 
     def permitted(
@@ -243,13 +243,13 @@ class ControlClient:
     ) -> T:
         """Return an answer; after the deadline, cancel work that has not started, and raise."""
         here = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = here.create_future()
+        result: asyncio.Future[T] = here.create_future()
         # The request must not be part of a reference cycle: the garbage collector's runs would take
         # 0.2 ms of every twelfth call.
-        source.add_done_callback(partial(_tell, here, answer))
-        timer = here.call_later(self.answer_timeout_s, answer.cancel)
+        source.add_done_callback(partial(_tell, here, result))
+        timer = here.call_later(self.answer_timeout_s, result.cancel)
         try:
-            return await answer
+            return await result
         except asyncio.CancelledError:
             if not source.cancel() and source.done():
                 return source.result()
@@ -264,21 +264,21 @@ class ControlClient:
 
 def _tell(
     here: asyncio.AbstractEventLoop,
-    answer: asyncio.Future[T],
+    result: asyncio.Future[T],
     source: Future[T] | asyncio.Future[T],
 ) -> None:
     """Resolve an answer on the event loop; ignore it once the loop has closed."""
     with contextlib.suppress(RuntimeError):
-        here.call_soon_threadsafe(_copy_result, source, answer)
+        here.call_soon_threadsafe(_copy_result, source, result)
 
 
-def _copy_result(source: Future[T] | asyncio.Future[T], answer: asyncio.Future[T]) -> None:
+def _copy_result(source: Future[T] | asyncio.Future[T], result: asyncio.Future[T]) -> None:
     if source.cancelled():
         return
     error = source.exception()  # read the exception, so that asyncio does not log it as unused
-    if answer.done():
+    if result.done():
         return
     if error is None:
-        answer.set_result(source.result())
+        result.set_result(source.result())
     else:
-        answer.set_exception(error)
+        result.set_exception(error)

@@ -188,10 +188,10 @@ class Dispatch:
             control = control.permitted(
                 principal, route.permission, authority=authority, call=audit
             )
-            answer = await self._act(route, request, control, audit)
+            app = await self._act(route, request, control, audit)
         if request.method in SAFE and not route.public and control.loop.lapsed():
             raise StateOutdated  # the process may have been suspended
-        return answer
+        return app
 
     async def _check_fresh(self, request: Request) -> None:
         """Refuse a read if this process may be outdated; wait for the read's required commit.
@@ -245,13 +245,13 @@ class Dispatch:
         if route.method == "POST" and IDEMPOTENCY_KEY in request.headers and call.principal.name:
 
             async def act() -> tuple[Response, bool]:
-                answer = await _run_route(route, call, audit)
-                return _response(answer), answer.kept
+                response = await _run_route(route, call, audit)
+                return _response(response), response.kept
 
             return await answered_once(self._control, request, body=body, audit=audit, act=act)
-        response = _run_route(route, call, audit)
-        answer = await (while_waited_for(response, request) if route.abandonable else response)
-        return answer.stream or _response(answer)
+        work = _run_route(route, call, audit)
+        response = await (while_waited_for(work, request) if route.abandonable else work)
+        return response.stream or _response(response)
 
     async def _form(self, form: Form | None, body: bytes, media: str) -> Values:
         if len(body) <= READ_BYTES_MAX:
@@ -276,11 +276,11 @@ async def _run_route(route: Route, call: ApiCall, audit: CallAudit) -> ApiRespon
 
 
 async def answered(
-    scope: Scope, answer: Awaitable[_App], refused: Callable[[ForewarnError], _App]
+    scope: Scope, app: Awaitable[_App], refused: Callable[[ForewarnError], _App]
 ) -> _App | None:
     """Return the response to a request, possibly an error; None if the caller has disconnected."""
     try:
-        return await answer
+        return await app
     except ForewarnError as error:
         if not isinstance(error, CallerError):
             REFUSALS.note(f"{scope['method']} {scope['path']}", error)
@@ -376,8 +376,8 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _response(answer: ApiResponse) -> Response:
-    value = answer.value
+def _response(response: ApiResponse) -> Response:
+    value = response.value
     body = value if isinstance(value, bytes) else encoded(value)
     headers: Mapping[str, str] = {"Cache-Control": "no-store"}
-    return Response(body, answer.status, headers, media_type=answer.media)
+    return Response(body, response.status, headers, media_type=response.media)

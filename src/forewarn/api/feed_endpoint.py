@@ -180,9 +180,9 @@ class FeedEndpoint:
             await self._server.tell(caller, message, clock)
             return Response(status_code=204)
         key = headers.get(b"idempotency-key", b"").decode("latin-1")[:KEY_LENGTH_MAX]
-        answer = await self._server.ask(caller, message, key)
+        reply = await self._server.ask(caller, message, key)
         sequence = {SEQUENCE: str(self._server.sequence_for(name))}
-        return Response(encoded(answer), headers=sequence, media_type="application/json")
+        return Response(encoded(reply), headers=sequence, media_type="application/json")
 
     def _caller(
         self,
@@ -222,17 +222,17 @@ class FeedEndpoint:
         if caller.instance:
             self._server.charge(caller.name, 1)
             connection.when_lost(lambda: self._server.lost(caller, connection))
-        answer = await self._server.follow(caller, tag, wait_s, connection=connection)
+        update = await self._server.follow(caller, tag, wait_s, connection=connection)
         about = {
-            "ETag": answer.tag.text(),
-            "Age": str(answer.age_ms // 1000),
+            "ETag": update.tag.text(),
+            "Age": str(update.age_ms // 1000),
             "Cache-Control": "no-store",
-            PACE: answer.pace.text(),
+            PACE: update.pace.text(),
             CLOCK: self._server.clock(),
         }
-        if answer.body is None:
+        if update.body is None:
             return Response(status_code=304, headers=about)
-        return Response(answer.body, headers=about, media_type="application/json")
+        return Response(update.body, headers=about, media_type="application/json")
 
 
 class FeedPort:

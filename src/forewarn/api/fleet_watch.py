@@ -113,9 +113,9 @@ class FleetWatch:
         """
         while True:
             await self._see(control)
-            answer = await control.compute(lambda: self._query(question))
-            if answer is not None:
-                return answer[0]
+            result = await control.compute(lambda: self._query(question))
+            if result is not None:
+                return result[0]
 
     async def whole(self, control: Reader) -> bytes:
         """Return the complete overview as JSON, encoded once per commit; raises as `look`."""

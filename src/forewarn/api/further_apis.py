@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from forewarn.api.routes import AnyRoute
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.extensions import ExtensionGroup
 from forewarn.settings import Settings
 from forewarn.store import Store
@@ -43,7 +43,7 @@ class FurtherApi:
     #: Raises the error of a setting that would prevent a start, and opens nothing.
     check: Callable[[Settings], None]
     #: Serves the state of a control plane and its store.
-    start: Callable[[ControlEngine, Store, Settings], Awaitable[ServedApi]]
+    start: Callable[[ControlLoop, Store, Settings], Awaitable[ServedApi]]
 
 
 def find_api(name: str) -> FurtherApi:

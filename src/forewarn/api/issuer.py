@@ -151,7 +151,7 @@ def exchange_code(url: str, form: Mapping[str, str], secret: str) -> str:
 def _answer(request: ClientRequest) -> dict[str, Any]:
     if not is_protected(request.url):
         raise HTTPException("one of its addresses has no TLS")
-    answer = exchange(request, timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX)
-    if answer.status != 200 or len(answer.body) > ANSWER_BYTES_MAX:
-        raise HTTPException(f"it answered {answer.status} with {len(answer.body)} bytes")
-    return json.loads(answer.body)  # type: ignore[no-any-return]
+    response = exchange(request, timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX)
+    if response.status != 200 or len(response.body) > ANSWER_BYTES_MAX:
+        raise HTTPException(f"it answered {response.status} with {len(response.body)} bytes")
+    return json.loads(response.body)  # type: ignore[no-any-return]

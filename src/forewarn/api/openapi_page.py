@@ -49,10 +49,10 @@ def _route(path: str, method: str, route: Json) -> str:
         parts.append(_table((each["name"], each, each["schema"]) for each in route["parameters"]))
     if "requestBody" in route:
         parts.append(f"<p>Takes {_content(route['requestBody'])}.</p>")
-    for status, answer in route["responses"].items():
+    for status, schema in route["responses"].items():
         if status.isdigit():
-            meaning = answer["description"].removesuffix("Done.")
-            shown = (f"Answers {status}", _content(answer), escape(meaning).removesuffix("."))
+            meaning = schema["description"].removesuffix("Done.")
+            shown = (f"Answers {status}", _content(schema), escape(meaning).removesuffix("."))
             parts.append(f"<p>{': '.join(filter(None, shown))}.</p>")
     return _card(route["operationId"], parts)
 

@@ -64,10 +64,10 @@ async def list_outcomes(call: ApiCall) -> ApiResponse:
             lambda view: [g.name for g in view.state.topology.groups.values() if g.owner == owner]
         )
         groups = [each for each in owned if groups is None or each in groups]
-    answer = await _report(call, group=group, groups=groups)
+    response = await _report(call, group=group, groups=groups)
     if group:
         await call.control.look_up(partial(check_named, filters={"group": group}))
-    return answer
+    return response
 
 
 async def _report(

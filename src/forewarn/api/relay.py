@@ -227,13 +227,13 @@ class Relay:
 
     def _queue(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Send a request with others that wait."""
-        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
-        self._requests.append((request, answer))
+        reply: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        self._requests.append((request, reply))
         if len(self._senders) < RELAYED_MAX:
             sender = asyncio.create_task(self._send())
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
-        return answer
+        return reply
 
     async def _send(self) -> None:
         """Send what waits, until nothing does."""
@@ -300,12 +300,12 @@ class Relay:
             stream = await self._connect(url)
             try:
                 headers = {LEASE_HEADER.decode(): token}
-                answer = await stream.exchange("POST", RELAY_PATH, headers, body=encoded(relayed))
+                response = await stream.exchange("POST", RELAY_PATH, headers, body=encoded(relayed))
             finally:
                 stream.close()
-        if answer.status != 200:
-            raise RelayRefused(answer.status)
-        return read_relay_answer(answer.body)
+        if response.status != 200:
+            raise RelayRefused(response.status)
+        return read_relay_answer(response.body)
 
     async def _connect(self, url: str) -> HttpStream:
         """Open a connection to the server of a URL, or of `unix:PATH`."""

@@ -84,9 +84,9 @@ async def why(call: ApiCall) -> ApiResponse:
     if wave:
         return await _why_maintenance(call, int(wave[1]), int(wave[2] or 0))
     if not NUMBER.fullmatch(name):
-        answer = await _why_host(call, name) or await _why_vm(call, name)
-        if answer is not None:
-            return answer
+        response = await _why_host(call, name) or await _why_vm(call, name)
+        if response is not None:
+            return response
     try:
         operation = (await find(call, name)).operation
     except UnknownOperation as error:

@@ -264,10 +264,10 @@ def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
     After a store error this process may not be the writer: the call is made again.
     """
     try:
-        answer = act()
+        progress = act()
         if call.verb is not Verb.PROGRESS:
             return CallEnded(call)
-        return CallEnded(call, progress=_clean_progress(answer))
+        return CallEnded(call, progress=_clean_progress(progress))
     except (StoreFull, StoreLost, StoreUnavailable, StoreUncertain, StoreWentBack) as error:
         return CallEnded(call, unconfirmed=error)
     except PlatformUnanswered as error:
@@ -276,33 +276,33 @@ def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
         return CallEnded(call, failed=clean_text(error) or type(error).__name__)
 
 
-def _clean_progress(answer: object) -> Progress:
-    if not isinstance(answer, Progress):
-        raise TypeError(f"its progress is a {type(answer).__name__}")
+def _clean_progress(progress: object) -> Progress:
+    if not isinstance(progress, Progress):
+        raise TypeError(f"its progress is a {type(progress).__name__}")
     return Progress(
-        done=bool(answer.done),
-        failed=clean_text(answer.failed),
-        again_ms=int(answer.again_ms),
-        waits=clean_text(answer.waits),
-        text=clean_text(answer.text),
-        share=_share(answer.share),
-        placements=_placements(answer.placements),
-        interruption_ms=min(max(int(answer.interruption_ms), -1), INTERRUPTION_MS_MAX),
+        done=bool(progress.done),
+        failed=clean_text(progress.failed),
+        again_ms=int(progress.again_ms),
+        waits=clean_text(progress.waits),
+        text=clean_text(progress.text),
+        share=_share(progress.share),
+        placements=_placements(progress.placements),
+        interruption_ms=min(max(int(progress.interruption_ms), -1), INTERRUPTION_MS_MAX),
     )
 
 
-def _placements(answer: object) -> dict[str, str]:
+def _placements(progress: object) -> dict[str, str]:
     """Return the destinations that a driver reports; the core checks the names."""
-    if not isinstance(answer, Mapping):
+    if not isinstance(progress, Mapping):
         return {}
-    chosen = islice(answer.items(), PLACEMENTS_MAX)
+    chosen = islice(progress.items(), PLACEMENTS_MAX)
     return {clean_text(vm): clean_text(host) for vm, host in chosen}
 
 
-def _share(answer: object) -> float | None:
+def _share(share: object) -> float | None:
     """Return a reported share; None if invalid: the share is only for display."""
-    valid = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer <= 1
-    return float(answer) if valid else None  # type: ignore[arg-type]
+    valid = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+    return float(share) if valid else None  # type: ignore[arg-type]
 
 
 def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:

@@ -382,7 +382,7 @@ def _get(call: GateCall, address: str, ca_file: str) -> tuple[int, bytes]:
         GateUnanswered: no complete answer arrived in time.
     """
     try:
-        answer = exchange(
+        response = exchange(
             ClientRequest("GET", address, {}),
             timeout_s=call.timeout_s,
             ca_file=ca_file,
@@ -391,7 +391,7 @@ def _get(call: GateCall, address: str, ca_file: str) -> tuple[int, bytes]:
     except (OSError, HTTPException) as error:
         reason = f"{shown_url(address)} cannot be reached: {error}"
         raise GateUnanswered(name=call.gate, reason=reason) from error
-    return answer.status, answer.body
+    return response.status, response.body
 
 
 def _of_query(gate: PrometheusOptions, status: int, body: bytes) -> str:

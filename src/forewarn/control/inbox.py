@@ -72,7 +72,7 @@ class Submission:
     #: The actor, for history.
     actor: str
     #: Future for the answer; None if no caller waits.
-    answer: Future[StepResult] | None
+    result: Future[StepResult] | None
     #: Whether the answer waits until metadata nodes show the change.
     shown: bool = False
     #: The API call, for the audit; None: the service itself acts.
@@ -82,17 +82,17 @@ class Submission:
 
     def begin(self) -> bool:
         """Take the request; return whether its caller still waits."""
-        return self.answer is not None and self.answer.set_running_or_notify_cancel()
+        return self.result is not None and self.result.set_running_or_notify_cancel()
 
     def accept(self, result: StepResult) -> None:
         """Answer that the request is durable."""
-        if self.answer is not None:
-            self.answer.set_result(result)
+        if self.result is not None:
+            self.result.set_result(result)
 
     def refuse(self, error: Exception) -> None:
         """Answer that the request is refused, or could not be stored."""
-        if self.answer is not None:
-            self.answer.set_exception(error)
+        if self.result is not None:
+            self.result.set_exception(error)
 
 
 @value
@@ -100,21 +100,21 @@ class StateQuery(Generic[T]):
     """A query on the state, run on the thread that owns the state."""
 
     query: Callable[[Any], T]
-    answer: Future[T]
+    result: Future[T]
 
     def run(self, view: StateView) -> None:
         """Run the query on the thread that owns the view."""
-        if self.answer.set_running_or_notify_cancel():
+        if self.result.set_running_or_notify_cancel():
             try:
-                self.answer.set_result(self.query(view))
+                self.result.set_result(self.query(view))
             except Exception as error:  # noqa: BLE001 - it belongs to who asked
-                self.answer.set_exception(error)
+                self.result.set_exception(error)
 
 
-def refuse(answer: Future[Any] | None) -> None:
+def refuse(result: Future[Any] | None) -> None:
     """Answer a waiting caller that its request was not executed because the service ends."""
-    if answer is not None and answer.set_running_or_notify_cancel():
-        answer.set_exception(Stopping())
+    if result is not None and result.set_running_or_notify_cancel():
+        result.set_exception(Stopping())
 
 
 #: One item for the run loop to handle; None: check the clock.
@@ -160,14 +160,14 @@ class Inbox:
         authority: Authority | None = None,
     ) -> Future[StepResult]:
         """Queue a stimulus; the future is done once it is durable, or refused."""
-        answer: Future[StepResult] = Future()
+        result: Future[StepResult] = Future()
         if self._status.ended:
-            answer.set_exception(Stopping())
+            result.set_exception(Stopping())
         elif len(self) >= self._limit(stimulus):
-            answer.set_exception(Overloaded(count=len(self)))
+            result.set_exception(Overloaded(count=len(self)))
         else:
-            self.put(Submission(stimulus, actor, answer, shown, call, authority))
-        return answer
+            self.put(Submission(stimulus, actor, result, shown, call, authority))
+        return result
 
     @staticmethod
     def _limit(stimulus: PlaneStimulus) -> int:
@@ -176,12 +176,12 @@ class Inbox:
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where nothing else changes the state."""
-        answer: Future[T] = Future()
+        result: Future[T] = Future()
         if self._status.ended:
-            answer.set_exception(Stopping())
+            result.set_exception(Stopping())
         else:
-            self.put(StateQuery(query, answer))  # type: ignore[arg-type]
-        return answer
+            self.put(StateQuery(query, result))  # type: ignore[arg-type]
+        return result
 
     def note(self, stimulus: PlaneStimulus, actor: str) -> None:
         """Queue a report without a waiting caller, such as polls."""
@@ -231,7 +231,7 @@ class Inbox:
             self._sort_one(self._items.get_nowait())
 
     def _sort_one(self, item: Item) -> None:
-        if not isinstance(item, Submission | StateQuery) or item.answer is None:
+        if not isinstance(item, Submission | StateQuery) or item.result is None:
             self._others.append(item)
         elif isinstance(item, Submission) and isinstance(item.stimulus, VmRequest):
             self._vm_requests.append(item)
@@ -243,7 +243,7 @@ class Inbox:
         while len(self):
             item = self.take(0)
             if isinstance(item, Submission | StateQuery):
-                refuse(item.answer)
+                refuse(item.result)
 
 
 class KeptReports:

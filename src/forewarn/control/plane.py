@@ -2,7 +2,7 @@
 
 Each use case is one transaction. The phases are separate so that the caller can order them, and the
 simulator can break them: `commit`, then publish the `change_of` the result, then begin its
-effects (L-7). `engine.py` adds the thread, the clock and the network.
+effects (L-7). `run_loop.py` adds the thread, the clock and the network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Publishes changes, delays their effects until nodes show the changes, and retries failures.
 
-The engine runs the effects. The publisher sends the changes.
+The run loop runs the effects. The publisher sends the changes.
 """
 
 from __future__ import annotations

@@ -237,16 +237,16 @@ class StateReplica:
 
         The future fails with `Stopping` if the service ends.
         """
-        answer: Future[T] = Future()
+        result: Future[T] = Future()
         with self._lock:
             if self._status.ended:
-                answer.set_exception(Stopping())
-                return answer
+                result.set_exception(Stopping())
+                return result
             if self._thread is None:
                 self._inbox.read(self.copy)
                 self._start()
-            self._put(StateQuery(query, answer))  # type: ignore[arg-type]
-        return answer
+            self._put(StateQuery(query, result))  # type: ignore[arg-type]
+        return result
 
     def copy(self, owner: StateView) -> None:
         """Copy a state, and follow its changes from now on; runs on the owner's thread."""
@@ -305,7 +305,7 @@ class StateReplica:
             elif view is not None:
                 view = self._adopted(view, *item)
         for query in early:
-            refuse(query.answer)
+            refuse(query.result)
 
     def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
         """Return the view after a change; None: the view failed and is copied again."""

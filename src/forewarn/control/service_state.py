@@ -1,6 +1,6 @@
 """The states of the service and their moves, as one table, and whether its parts respond.
 
-`engine.py` decides on moves; this module performs and logs them.
+`run_loop.py` decides on moves; this module performs and logs them.
 """
 
 from __future__ import annotations

@@ -242,31 +242,31 @@ class Responder:
             self.figures.approvals_unanswered += 1
         return self._answer(pending, BUSY)
 
-    def decided(self, pending: PendingRequest, answer: RequestAnswer | None) -> Answer:
+    def decided(self, pending: PendingRequest, reply: RequestAnswer | None) -> Answer:
         """Return the answer for the control plane's decision; None: no decision arrived.
 
         Source: A-1, A-3, A-6, X-1.
         """
         if isinstance(pending.routed.action, ShowOutcome):
-            if answer is None:
+            if reply is None:
                 return self._answer(pending, BUSY)
-            body = answer.outcome.encode()
+            body = reply.outcome.encode()
             return self._answer(pending, Response(200, body, JSON) if body else NOT_FOUND)
-        if answer is None:
+        if reply is None:
             self.figures.approvals_unanswered += 1
             return self._answer(pending, BUSY)
-        if answer.accepted:
+        if reply.accepted:
             self.figures.approvals_accepted += 1
             return self._answer(pending, APPROVED)
         self.figures.approvals_refused += 1
-        error = answer.error or "Bad request. An event id is not known"
+        error = reply.error or "Bad request. An event id is not known"
         return self._answer(pending, refusal(self.settings.unknown_event_status, error))
 
     def malformed(self, error: CallerError) -> Answer:
         """Return the answer to bytes that are not a request."""
-        answer = refused(error)
-        head = head_of(answer, self.settings.server_header)
-        return Answer(head, answer.body, close=True, old=False)
+        response = refused(error)
+        head = head_of(response, self.settings.server_header)
+        return Answer(head, response.body, close=True, old=False)
 
     def _of_nobody(self, pending: PendingRequest, peer: Peer, now_s: float) -> Reaction:
         """Answer an unknown caller with 404, or with the emulator's fault for a removed VM.
@@ -357,8 +357,8 @@ class Responder:
             head, body = rendered.head_unchanged(), b""
         return _sent(pending, head, body, is_document=True)
 
-    def _answer(self, pending: PendingRequest, answer: Response) -> Answer:
-        return _sent(pending, head_of(answer, self.settings.server_header), answer.body)
+    def _answer(self, pending: PendingRequest, response: Response) -> Answer:
+        return _sent(pending, head_of(response, self.settings.server_header), response.body)
 
 
 def _sent(

@@ -138,17 +138,17 @@ class HttpTarget:
         options = self.options
         request = ClientRequest(method, options.url, all_headers, body)
         try:
-            answer = await blocking(
+            response = await blocking(
                 partial(exchange, request, timeout_s=options.timeout_s, ca_file=options.ca_file)
             )
         except (OSError, http.client.HTTPException) as error:
             problem = f"cannot be reached: {error}"
             raise DeliveryFailed(name=self.name, problem=problem) from error
-        if not 200 <= answer.status < 300:
-            text = clean_text(answer.body[:SAID_MAX].decode("utf-8", "replace"))
-            problem = f"answered {answer.status}{text and ': '}{text}"
+        if not 200 <= response.status < 300:
+            text = clean_text(response.body[:SAID_MAX].decode("utf-8", "replace"))
+            problem = f"answered {response.status}{text and ': '}{text}"
             raise DeliveryFailed(name=self.name, problem=problem)
-        return answer
+        return response
 
 
 class WebhookSink:
@@ -164,8 +164,8 @@ class WebhookSink:
         """Request the receiver's permission, as CloudEvents prescribes against abuse."""
         if not self._target.options.validate:
             return
-        answer = await self._target.send("OPTIONS", {"webhook-request-origin": "forewarn"}, b"")
-        if answer.headers.get("webhook-allowed-origin", "") not in {"*", "forewarn"}:
+        response = await self._target.send("OPTIONS", {"webhook-request-origin": "forewarn"}, b"")
+        if response.headers.get("webhook-allowed-origin", "") not in {"*", "forewarn"}:
             problem = "does not allow events from forewarn (WebHook-Allowed-Origin)"
             raise DeliveryFailed(name=self._target.name, problem=problem)
 
@@ -175,10 +175,10 @@ class WebhookSink:
         media = BATCH_MEDIA if batch else MEDIA
         headers = {"content-type": f"{media}; charset=utf-8"}
         self._links.clear()
-        answer = await self._target.send("POST", headers, body_of(events, batch=batch))
+        response = await self._target.send("POST", headers, body_of(events, batch=batch))
         for event in events if self._reads_links else ():
             ticket, action = event["data"].get("ticket"), event["data"]["action"]
-            if ticket and action != LINKED and (external := self._external(answer.body)):
+            if ticket and action != LINKED and (external := self._external(response.body)):
                 self._links.append(LinkTicket(int(ticket["id"].removeprefix("t-")), external))
 
     def _external(self, body: bytes) -> str:
@@ -241,9 +241,9 @@ class EventGridSink:
         if self._callback:
             event["data"]["validationUrl"] = f"{self._callback}?code={code}"
         headers = self._headers("SubscriptionValidation")
-        answer = await self._target.send("POST", headers, json.dumps([event]).encode())
+        response = await self._target.send("POST", headers, json.dumps([event]).encode())
         try:
-            echoed = json.loads(answer.body)["validationResponse"]
+            echoed = json.loads(response.body)["validationResponse"]
         except (ValueError, KeyError, TypeError):
             echoed = ""
         if echoed != code:

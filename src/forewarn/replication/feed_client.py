@@ -149,7 +149,7 @@ class FeedRoute:
 class _Pending(NamedTuple):
     key: str
     body: bytes
-    answer: asyncio.Future[RequestAnswer]
+    reply: asyncio.Future[RequestAnswer]
 
 
 class FeedClient:
@@ -238,27 +238,27 @@ class FeedClient:
         for *_, timer in self._late:
             timer.cancel()
         for pending in tuple(self._pending.values()):
-            if not pending.answer.done():
-                pending.answer.set_exception(FeedLost())
-                pending.answer.exception()  # the caller may have stopped waiting
+            if not pending.reply.done():
+                pending.reply.set_exception(FeedLost())
+                pending.reply.exception()  # the caller may have stopped waiting
         self._close_idle()
 
     # Requests and reports of VMs.
 
     def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Forward a request, after a return if the feed is lost. Source: A-6, B-1, X-1."""
-        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= PENDING_MAX:
-            answer.set_exception(FeedLost())
-            return answer
+            reply.set_exception(FeedLost())
+            return reply
         self._number += 1
         key = f"{self._instance}-{self._number}"
-        self._pending[key] = _Pending(key, encoded(request), answer)
+        self._pending[key] = _Pending(key, encoded(request), reply)
         # A caller that stopped waiting has asked its client to retry. The request may still be
         # sent, because repeated approvals count once.
-        answer.add_done_callback(lambda _: self._pending.pop(key, None))
+        reply.add_done_callback(lambda _: self._pending.pop(key, None))
         self._send_pending()
-        return answer
+        return reply
 
     def tell(self, report: PollReport) -> None:
         """Report polls at the stated rate; collect them while the feed is lost. Source: B-2, B-5.
@@ -299,32 +299,32 @@ class FeedClient:
         """Send one request until it is answered, or the feed is lost."""
         while self.followed.is_set() and (pending := self._pending.get(key)) is not None:
             try:
-                answer = await self._post(pending.body, key, ASK_S_MAX)
+                response = await self._post(pending.body, key, ASK_S_MAX)
             except (OSError, EOFError, HttpBroken):
                 await asyncio.sleep(RETRY_S * (1 + self._route.ids.fraction("retry")))
                 continue
-            if answer.status in {429, 503}:  # another control plane may answer
+            if response.status in {429, 503}:  # another control plane may answer
                 await asyncio.sleep(RETRY_S * (1 + self._route.ids.fraction("retry")))
                 continue
-            self._settle(pending, answer)
+            self._settle(pending, response)
             return
 
-    def _settle(self, pending: _Pending, answer: HttpAnswer) -> None:
+    def _settle(self, pending: _Pending, response: HttpAnswer) -> None:
         """Return an answer once the node shows the changes before it. Source: A-6."""
         try:
-            result = read_answer(answer.body) if answer.status == 200 else None
+            result = read_answer(response.body) if response.status == 200 else None
         except FeedUnreadable:
             result = None
         self._pending.pop(pending.key, None)
-        if pending.answer.done():
+        if pending.reply.done():
             return
         if result is None:
-            pending.answer.set_exception(FeedLost())
+            pending.reply.set_exception(FeedLost())
             return
-        stated = answer.headers.get(SEQUENCE, "")[:18]
+        stated = response.headers.get(SEQUENCE, "")[:18]
         sequence = int(stated) if stated.isdecimal() else 0
         if sequence <= self._tag.sequence:
-            pending.answer.set_result(result)
+            pending.reply.set_result(result)
             return
         later = asyncio.get_running_loop().call_later
         timer = later(SHOWN_S_MAX, self._answer_late, sequence)  # the result is durable anyway
@@ -339,8 +339,8 @@ class FeedClient:
                 self._late.append(each)
             else:
                 timer.cancel()
-                if not pending.answer.done():
-                    pending.answer.set_result(result)
+                if not pending.reply.done():
+                    pending.reply.set_result(result)
 
     def _plan_report(self) -> None:
         if self._report is None and self._reporting is None and self.followed.is_set():
@@ -369,10 +369,10 @@ class FeedClient:
             vms = tuple(self._vm_polls[:POLLED_MAX])
             ages = {group: int((loop.time() - at_s) * 1000) for group, at_s in polled.items()}
             try:
-                answer = await self._post(encoded(PollReport(ages, vms)), "", ANSWER_S_MAX)
+                response = await self._post(encoded(PollReport(ages, vms)), "", ANSWER_S_MAX)
             except (OSError, EOFError, HttpBroken):
                 return
-            if answer.status in {429, 503}:
+            if response.status in {429, 503}:
                 return
             del self._vm_polls[: len(vms)]
             for group, at_s in polled.items():
@@ -395,12 +395,12 @@ class FeedClient:
             stream = await self._connected()
             return self._keep(stream, await stream.exchange("POST", target, headers, body=body))
 
-    def _keep(self, stream: HttpStream, answer: HttpAnswer) -> HttpAnswer:
+    def _keep(self, stream: HttpStream, response: HttpAnswer) -> HttpAnswer:
         if stream.usable and len(self._idle) < ASKING_MAX:
             self._idle.append(stream)
         else:
             stream.close()
-        return answer
+        return response
 
     def _close_idle(self) -> None:
         while self._idle:
@@ -450,8 +450,8 @@ class FeedClient:
                 if not stream.usable:
                     stream = await self._connected()
                 async with asyncio.timeout(wait_s + ANSWER_S_MAX):
-                    answer = await stream.exchange("GET", self._target(wait_s), self._headers())
-                self._take(answer)
+                    response = await stream.exchange("GET", self._target(wait_s), self._headers())
+                self._take(response)
                 wait_s = self._pace.wait_s
         finally:
             stream.close()
@@ -462,23 +462,23 @@ class FeedClient:
             streams = await self._route.connect(address, self._identity.tls)
         return HttpStream(streams, address, PART_BYTES_MAX)
 
-    def _take(self, answer: HttpAnswer) -> None:
+    def _take(self, response: HttpAnswer) -> None:
         """Show a new part.
 
         Raises:
             FeedRefused, FeedOlder, FeedUnreadable: another control plane must be asked.
             ChangeNotShown: the node failed because of a bug.
         """
-        if answer.status not in {200, 304}:
-            raise FeedRefused(reason=_reason_of(answer))
-        age = answer.headers.get("age", "0")
+        if response.status not in {200, 304}:
+            raise FeedRefused(reason=_reason_of(response))
+        age = response.headers.get("age", "0")
         if not age.isdecimal() or int(age[:9]) > AGE_S_MAX:
             raise FeedRefused(reason=f"its information is {age[:9]} s old.")
-        self._pace = read_pace(answer.headers.get(PACE, ""))
-        self._clock_s = answer.headers.get(CLOCK, ""), asyncio.get_running_loop().time()
-        tag = read_tag(answer.headers.get("etag", ""))
-        if answer.status == 200:
-            self._take_part(tag, answer.body)
+        self._pace = read_pace(response.headers.get(PACE, ""))
+        self._clock_s = response.headers.get(CLOCK, ""), asyncio.get_running_loop().time()
+        tag = read_tag(response.headers.get("etag", ""))
+        if response.status == 200:
+            self._take_part(tag, response.body)
         elif tag.epoch and tag.digest == self._tag.digest:
             self._tag = tag
         self._answer_late(self._tag.sequence)
@@ -550,10 +550,10 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _reason_of(answer: HttpAnswer) -> str:
+def _reason_of(response: HttpAnswer) -> str:
     """Return the sentence of a refusal, or the beginning of a proxy's answer."""
     try:
-        error = json.loads(answer.body)["error"]
+        error = json.loads(response.body)["error"]
         return str(error["message"])[:500]
     except (ValueError, TypeError, KeyError):
-        return f"{answer.status} {answer.body[:200].decode('utf-8', 'replace').strip()}."
+        return f"{response.status} {response.body[:200].decode('utf-8', 'replace').strip()}."

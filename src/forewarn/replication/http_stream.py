@@ -61,14 +61,14 @@ class HttpStream:
         try:
             self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
             await self._writer.drain()
-            answer, stays = await self._read()
+            response, stays = await self._read()
         except BaseException:
             self.close()
             raise
         self.usable = stays
         if not stays:
             self.close()
-        return answer
+        return response
 
     def close(self) -> None:
         """Close the connection."""

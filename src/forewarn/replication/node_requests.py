@@ -40,10 +40,10 @@ class NodeRequests:
         is_here = self._feed.serves(self._scopes.state.callers.get(request.vm))
         if isinstance(request, ApprovalRequest):
             hosts = () if is_here else tuple(sorted(self._feed.hosts))
-            answer = self._upstream.ask(request.from_hosts(hosts))
+            reply = self._upstream.ask(request.from_hosts(hosts))
             if hosts:
-                answer.add_done_callback(partial(self._judged, request.vm))
-            return answer
+                reply.add_done_callback(partial(self._judged, request.vm))
+            return reply
         if is_here:
             return self._upstream.ask(request)
         if request.vm not in self._feed.former:

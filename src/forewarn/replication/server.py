@@ -147,11 +147,11 @@ class FeedAnswer(NamedTuple):
     age_ms: int
 
 
-class _Asked(NamedTuple):
+class _OpenRequest(NamedTuple):
     """A node's request, and its answer."""
 
     request: Request
-    answer: asyncio.Future[RequestAnswer]
+    reply: asyncio.Future[RequestAnswer]
 
 
 class _Node:
@@ -240,7 +240,7 @@ class FeedServer:
         self._present: set[str] = set()
         self._behind: set[str] = set()
         self._joined: dict[str, bool] = {}
-        self._answers: OrderedDict[tuple[str, str], _Asked] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], _OpenRequest] = OrderedDict()
         self._process = Ids().token("feed")
         self._offences = Offences()
 
@@ -298,12 +298,12 @@ class FeedServer:
                 raise FeedClosed(reason="its store may lack a commit that the node knows")
             self._check_open()
         try:
-            answer = await self._until_new(node, tag, wait_s)
+            update = await self._until_new(node, tag, wait_s)
         finally:
             if not asks_again.done():  # a request that a newer one replaced starts no time limit
                 self._expect(node)
-        node.commit = answer.tag.commit
-        return answer
+        node.commit = update.tag.commit
+        return update
 
     def lost(self, caller: FeedCaller, connection: object) -> None:
         """Note that a connection has ended; a node that waits on it has gone."""
@@ -323,21 +323,21 @@ class FeedServer:
         earlier = self._answers.get((caller.name, key)) if key else None
         if earlier is not None and earlier.request != request:
             raise NodeKeyReused(name=caller.name, key=repr(key))
-        answer = earlier.answer if earlier is not None else None
-        if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
+        reply = earlier.reply if earlier is not None else None
+        if reply is None or (reply.done() and (reply.cancelled() or reply.exception())):
             if node.asking >= REQUESTS_MAX:
                 raise NodeTooFast(name=caller.name, reason=f"{REQUESTS_MAX} are in progress")
             node.asking += 1
-            answer = node.requests.ask(request)
-            answer.add_done_callback(partial(_note_reply, node))
+            reply = node.requests.ask(request)
+            reply.add_done_callback(partial(_note_reply, node))
             if key:
-                self._answers[caller.name, key] = _Asked(request, answer)
+                self._answers[caller.name, key] = _OpenRequest(request, reply)
             while len(self._answers) > ANSWERS_MAX:
                 self._answers.popitem(last=False)
-        await asyncio.wait((answer,))
-        if answer.cancelled() or answer.exception() is not None:
+        await asyncio.wait((reply,))
+        if reply.cancelled() or reply.exception() is not None:
             raise RequestUnanswered
-        return answer.result()
+        return reply.result()
 
     async def tell(self, caller: FeedCaller, report: PollReport, clock: str) -> None:
         """Record polls that a node reports, with their time on the way. Source: B-2, B-5, F-5.

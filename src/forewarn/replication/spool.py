@@ -54,15 +54,15 @@ class Spool:
         """
         if not isinstance(request, ApprovalRequest):
             return self._feed_client.ask(request)
-        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if not self._feed_client.followed.is_set():
-            self._accept(request, answer)
-            return answer
+            self._accept(request, reply)
+            return reply
         forwarded = self._feed_client.ask(request)
-        self._under_way[answer] = request
-        forwarded.add_done_callback(lambda done: self._answered(done, answer))
-        answer.add_done_callback(lambda _: forwarded.cancel())
-        return answer
+        self._under_way[reply] = request
+        forwarded.add_done_callback(lambda done: self._answered(done, reply))
+        reply.add_done_callback(lambda _: forwarded.cancel())
+        return reply
 
     def tell(self, report: PollReport) -> None:
         """Forward polls. Source: B-2, B-5."""
@@ -76,30 +76,30 @@ class Spool:
         self._feed_client.when_lost(None)
 
     def _answered(
-        self, forwarded: asyncio.Future[RequestAnswer], answer: asyncio.Future[RequestAnswer]
+        self, forwarded: asyncio.Future[RequestAnswer], reply: asyncio.Future[RequestAnswer]
     ) -> None:
-        self._under_way.pop(answer, None)
-        if answer.done():
+        self._under_way.pop(reply, None)
+        if reply.done():
             return
         error = None if forwarded.cancelled() else forwarded.exception()
         if error is not None:
-            answer.set_exception(error)
+            reply.set_exception(error)
         elif not forwarded.cancelled():
-            answer.set_result(forwarded.result())
+            reply.set_result(forwarded.result())
 
     def take_over(self) -> None:
         """Accept forwarded but unanswered approvals after the loss of the feed. Source: M-3."""
         under_way, self._under_way = self._under_way, {}
-        for answer, request in under_way.items():
-            if not answer.done():
-                self._accept(request, answer)
+        for reply, request in under_way.items():
+            if not reply.done():
+                self._accept(request, reply)
 
-    def _accept(self, request: ApprovalRequest, answer: asyncio.Future[RequestAnswer]) -> None:
+    def _accept(self, request: ApprovalRequest, reply: asyncio.Future[RequestAnswer]) -> None:
         """Store an approval durably, and then answer it."""
         unknown = self._unknown(request)
         if unknown:
             error = str(UnknownEvent(event_id=unknown[0]))
-            answer.set_result(RequestAnswer(accepted=False, error=error))
+            reply.set_result(RequestAnswer(accepted=False, error=error))
             return
         line = encoded(request) + b"\n"
         if line not in self._waiting:
@@ -109,7 +109,7 @@ class Spool:
             if reason:
                 text, facts = "an approval of %s cannot be stored: %s", {"action": "spool.failed"}
                 _LOG.error(text, request.vm, reason, extra=facts)
-                answer.cancel()
+                reply.cancel()
                 return
             self._waiting[line] = request
             self._arrived.set()
@@ -118,7 +118,7 @@ class Spool:
                 {"action": "spool.kept"},
             )
             _LOG.info(text, request.vm, extra=facts)
-        answer.set_result(RequestAnswer(accepted=True))
+        reply.set_result(RequestAnswer(accepted=True))
 
     def _unknown(self, request: ApprovalRequest) -> list[str]:
         """Return the events among these that the VM's document does not contain.
@@ -168,7 +168,7 @@ class Spool:
             await self._feed_client.followed.wait()
             line, request = next(iter(self._waiting.items()))
             try:
-                answer = await self._feed_client.ask(request)
+                reply = await self._feed_client.ask(request)
             except (ForewarnError, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
@@ -181,7 +181,7 @@ class Spool:
                 "the stored approval of %s was delivered: %s",
                 {"action": "spool.delivered"},
             )
-            _LOG.info(text, request.vm, answer.error or "it counts", extra=facts)
+            _LOG.info(text, request.vm, reply.error or "it counts", extra=facts)
             del self._waiting[line]
             if not self._waiting:
                 self._arrived.clear()

@@ -103,17 +103,17 @@ class WorkerClient:
 
     def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Forward a request, after a reconnect if the service is lost. Source: A-6, B-1, X-1."""
-        answer: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= PENDING_MAX:
-            answer.set_exception(FeedLost())
-            return answer
+            reply.set_exception(FeedLost())
+            return reply
         self._number += 1
         number = self._number
         line = line_of(WorkerRequest(number, request))
-        self._pending[number] = line, answer
-        answer.add_done_callback(lambda _: self._pending.pop(number, None))
+        self._pending[number] = line, reply
+        reply.add_done_callback(lambda _: self._pending.pop(number, None))
         self._write(line)
-        return answer
+        return reply
 
     def tell(self, report: PollReport) -> None:
         """Report polls; collect polls of groups while the service is lost or slow. B-2, B-5."""
@@ -181,8 +181,8 @@ class WorkerClient:
                 writer.write(line_of(Shown(last.sequence)))
                 if not self.followed.is_set():
                     self._begin(writer)
-            case Answered(number, answer):
-                self._answered(number, answer)
+            case Answered(number, reply):
+                self._answered(number, reply)
             case Ping(clock_ms):
                 self._clock = clock_ms, asyncio.get_running_loop().time()
                 writer.write(line_of(Shown()))
@@ -202,14 +202,14 @@ class WorkerClient:
         if self._polled:
             self.tell(PollReport())
 
-    def _answered(self, number: int, answer: RequestAnswer | None) -> None:
+    def _answered(self, number: int, reply: RequestAnswer | None) -> None:
         _, waiting = self._pending.get(number, (b"", None))
         if waiting is None or waiting.done():
             return
-        if answer is None:
+        if reply is None:
             waiting.set_exception(FeedLost())
         else:
-            waiting.set_result(answer)
+            waiting.set_result(reply)
 
 
 def joined(parts: list[ChangePart], last: DocumentChange) -> DocumentChange:

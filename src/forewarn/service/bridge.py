@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from forewarn.api.relay import Relay
-    from forewarn.control.engine import ControlEngine
+    from forewarn.control.run_loop import ControlLoop
     from forewarn.core.step import StepResult
     from forewarn.replication.messages import DocumentChange, PollReport, VmPoll
     from forewarn.replication.requests import Request
@@ -84,7 +84,7 @@ class Bridge:
         `find_outcome` returns the outcome of a VM's event, on a thread; None: no outcome is known.
         """
         self._loop = loop
-        self._control: ControlEngine | None = None
+        self._control: ControlLoop | None = None
         self._node: LocalNode | None = None
         #: Forwards requests to the active process while this process follows.
         self._relay: Relay | None = None
@@ -100,7 +100,7 @@ class Bridge:
 
     def connect(
         self,
-        control: ControlEngine,
+        control: ControlLoop,
         node: LocalNode,
         *,
         far: RemoteNodes | None = None,
@@ -191,7 +191,7 @@ class Bridge:
         if self._control is None:
             assert self._relay is not None
             return self._relay.ask(request)
-        answer: asyncio.Future[RequestAnswer] = self._loop.create_future()
+        reply: asyncio.Future[RequestAnswer] = self._loop.create_future()
         if isinstance(request, ApprovalRequest):
             submission = self._control.submit(request, f"vm {request.vm} at {request.address}")
         else:
@@ -199,21 +199,21 @@ class Bridge:
             enabling = Enable(self._node.group_of(request.vm))
             submission = self._control.submit(enabling, f"vm {request.vm}")
         # The answer is set on the event loop, after all earlier publications.
-        submission.add_done_callback(lambda done: self.call(lambda: _settle(done, answer)))
-        return answer
+        submission.add_done_callback(lambda done: self.call(lambda: _settle(done, reply)))
+        return reply
 
     def _look_up(self, request: OutcomeRequest) -> asyncio.Future[RequestAnswer]:
         """Look up the outcome of a VM's event, on a thread. Source: X-1."""
-        answer: asyncio.Future[RequestAnswer]
+        reply: asyncio.Future[RequestAnswer]
         if self._lookups >= LOOKUPS_MAX:
-            answer = self._loop.create_future()
-            answer.cancel()
-            return answer
+            reply = self._loop.create_future()
+            reply.cancel()
+            return reply
         self._lookups += 1
         thread = asyncio.to_thread(self._find_outcome, request.vm, request.event_id)
-        answer = asyncio.ensure_future(thread)
-        answer.add_done_callback(self._looked_up)
-        return answer
+        reply = asyncio.ensure_future(thread)
+        reply.add_done_callback(self._looked_up)
+        return reply
 
     def _looked_up(self, _: object) -> None:
         self._lookups -= 1
@@ -240,13 +240,13 @@ def _no_outcome(_vm: str, _event_id: str) -> RequestAnswer:
     return RequestAnswer(accepted=False)
 
 
-def _settle(done: Future[StepResult], answer: asyncio.Future[RequestAnswer]) -> None:
-    if answer.done():
+def _settle(done: Future[StepResult], reply: asyncio.Future[RequestAnswer]) -> None:
+    if reply.done():
         return
     error = done.exception()
     if error is None:
-        answer.set_result(RequestAnswer(accepted=True))
+        reply.set_result(RequestAnswer(accepted=True))
     elif isinstance(error, CallerError):
-        answer.set_result(RequestAnswer(accepted=False, error=str(error)))
+        reply.set_result(RequestAnswer(accepted=False, error=str(error)))
     else:
-        answer.set_exception(error)
+        reply.set_exception(error)

@@ -50,8 +50,8 @@ class CommitChecks:
                 try:
                     has_all = await asyncio.to_thread(self._compare, witnesses)
                 finally:
-                    for _, answer in batch.values():
-                        answer.set_result(has_all)
+                    for _, future in batch.values():
+                        future.set_result(has_all)
         finally:
             self._task = None
 

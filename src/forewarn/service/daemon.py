@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_host import PlannerProcess
 from forewarn.control.readable import ProcessFacts
+from forewarn.control.run_loop import ControlLoop
 from forewarn.control.service_state import Liveness
 from forewarn.control.standby import (
     LeaseKeeper,
@@ -127,7 +127,7 @@ class Daemon:
         return self.parts if isinstance(self.parts, ActiveParts) else None
 
     @property
-    def control(self) -> ControlEngine:
+    def control(self) -> ControlLoop:
         """The control plane of the active process."""
         assert self.active is not None, "this process does not decide"
         return self.active.control
@@ -244,7 +244,7 @@ class Daemon:
         metadata = followed.metadata if followed else self._new_metadata()
         observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
         feed = (followed.feed if followed else None) or self._new_feed()
-        control = ControlEngine(
+        control = ControlLoop(
             plane,
             self.clock,
             drivers=driver_setup(
@@ -333,9 +333,9 @@ class Daemon:
         keep_history(self.store, settings, self.clock, closing=self._closing, record=control.record)
         return bound
 
-    def _ask_control(self, answer: Callable[[], object]) -> None:
-        """Call `answer` once the run loop has answered or ended."""
-        self.control.read(lambda _: None).add_done_callback(lambda _: answer())
+    def _ask_control(self, reply: Callable[[], object]) -> None:
+        """Call `reply` once the run loop has answered or ended."""
+        self.control.read(lambda _: None).add_done_callback(lambda _: reply())
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return the counters of this service's metadata processes, by name."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.driver_calls import CallObserver, CallResult, DriverCall
-    from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
+    from forewarn.control.run_loop import ControlLoop
     from forewarn.outbox.outbox import Outbox
     from forewarn.settings import Settings
     from forewarn.telemetry.endpoint import ServiceMetrics
@@ -64,7 +64,7 @@ class Observers:
 
     async def attach(
         self,
-        control: ControlEngine,
+        control: ControlLoop,
         closing: AsyncExitStack,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],

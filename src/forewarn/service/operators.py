@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from forewarn.api.server import ReplaceableApp
     from forewarn.api.standby import Forwarder
     from forewarn.clock import Clock
-    from forewarn.control.engine import ControlEngine
     from forewarn.control.readable import ReadableControl
+    from forewarn.control.run_loop import ControlLoop
     from forewarn.drivers import Driver
     from forewarn.outbox.outbox import Outbox
     from forewarn.replication.server import FeedServer
@@ -68,7 +68,7 @@ class OperatedService(Protocol):
     reload: Callable[[], Awaitable[tuple[str, ...]]]
 
     @property
-    def control(self) -> ControlEngine:
+    def control(self) -> ControlLoop:
         """The control plane of the active process."""
 
     @property

@@ -12,9 +12,9 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.api.relay import Relay
-    from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planner_host import PlannerProcess
+    from forewarn.control.run_loop import ControlLoop
     from forewarn.control.standby import StateFollower
     from forewarn.metadata.server import MetadataServer
     from forewarn.replication.server import FeedServer
@@ -58,7 +58,7 @@ class ActiveParts:
     observers: Observers
     #: The feed for metadata nodes in other processes; None without nodes.
     feed: FeedServer | None
-    control: ControlEngine
+    control: ControlLoop
     #: The processes that share the metadata addresses; None without workers.
     workers: Workers | None
     outbox: OutboxRunner

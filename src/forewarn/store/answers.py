@@ -57,10 +57,10 @@ class KeptAnswers:
         with self._engine.reading() as transaction:
             own = transaction.rows("answer_of", owner=wanted.owner, **facts)
             older = transaction.rows("answer_of", owner=wanted.principal, **facts)
-        for request, status, answer in own:
-            return replace(wanted, request=str(request), status=int(status), answer=str(answer))
-        for request, _, answer in older:
-            if answer != ELSEWHERE or call.fingerprint in {"", request}:
+        for request, status, body in own:
+            return replace(wanted, request=str(request), status=int(status), answer=str(body))
+        for request, _, body in older:
+            if body != ELSEWHERE or call.fingerprint in {"", request}:
                 return replace(wanted, request=str(request))
         return None
 

@@ -13,8 +13,8 @@ from functools import partial
 from prometheus_client.core import Metric
 
 from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import StateView
+from forewarn.control.run_loop import ControlLoop
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.deferrals import DeferralState
 from forewarn.core.impact import SECOND_MS, Impact
@@ -46,20 +46,20 @@ READ_S_MAX = 5.0
 class ControlSnapshot:
     """Reads the gauges of one control plane; used on the event loop."""
 
-    def __init__(self, engine: ControlEngine, metrics: CommitMetrics, clock: Clock) -> None:
-        self._engine = engine
+    def __init__(self, loop: ControlLoop, metrics: CommitMetrics, clock: Clock) -> None:
+        self._loop = loop
         self._metrics = metrics
         self._clock = clock
 
     async def families(self) -> list[Metric]:
         """Return the current gauges; omit the gauges of a control loop that does not answer."""
-        metrics: list[Metric] = [service_states(self._engine.state.value), self._refused_gauge()]
+        metrics: list[Metric] = [service_states(self._loop.state.value), self._refused_gauge()]
         try:
             async with asyncio.timeout(READ_S_MAX):
-                metrics += await asyncio.wrap_future(self._engine.read(self._commit_metrics))
-                metrics += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
+                metrics += await asyncio.wrap_future(self._loop.read(self._commit_metrics))
+                metrics += await asyncio.wrap_future(self._loop.replica.read(_of_maintenances))
                 of_tenants = partial(_of_tenants, now_ms=self._clock.now_ms())
-                metrics += await asyncio.wrap_future(self._engine.replica.read(of_tenants))
+                metrics += await asyncio.wrap_future(self._loop.replica.read(of_tenants))
                 metrics.append(await self._waits())
                 metrics.append(await self._backup())
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
@@ -67,7 +67,7 @@ class ControlSnapshot:
         return metrics
 
     async def _backup(self) -> Metric:
-        store = await asyncio.wrap_future(self._engine.read(lambda view: view.store))
+        store = await asyncio.wrap_future(self._loop.read(lambda view: view.store))
         at_ms = await asyncio.to_thread(store.backup_ms)
         text = "Start of the last backup of the store; 0: no backup is recorded."
         return gauge("backup_timestamp_seconds", text, at_ms / 1000)
@@ -76,7 +76,7 @@ class ControlSnapshot:
         text = (
             "Records, such as VMs, that the topology recently refused, and that may get no notice."
         )
-        return gauge("topology_refused", text, len(self._engine.refused_records.sentences()))
+        return gauge("topology_refused", text, len(self._loop.refused_records.sentences()))
 
     def _commit_metrics(self, view: StateView) -> list[Metric]:
         """Return the metrics updated by commits; runs on the control loop's thread."""
@@ -113,19 +113,19 @@ class ControlSnapshot:
         """Count waiting work by its first blocker; O(sample of live work), in several queries."""
         now_ms = self._clock.now_ms()
         numbers = await asyncio.wrap_future(
-            self._engine.replica.read(lambda view: list(view.state.operations))
+            self._loop.replica.read(lambda view: list(view.state.operations))
         )
         step = -(-len(numbers) // WAITS_SAMPLE_MAX) or 1
         tally: Tally[str] = Tally()
         for start in range(0, len(numbers), PORTION * step):
             portion = numbers[start : start + PORTION * step : step]
             query = partial(_codes, numbers=portion, now_ms=now_ms)
-            codes = await asyncio.wrap_future(self._engine.replica.read(query))
+            codes = await asyncio.wrap_future(self._loop.replica.read(query))
             tally.update(codes)
         for code in tally:
             tally[code] *= step
         halted = await asyncio.wrap_future(
-            self._engine.replica.read(partial(_blocker_codes, now_ms=now_ms))
+            self._loop.replica.read(partial(_blocker_codes, now_ms=now_ms))
         )
         tally.update(halted)
         text = (

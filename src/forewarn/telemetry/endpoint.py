@@ -28,8 +28,8 @@ from forewarn.api.listener import METRICS
 from forewarn.api.server import OperatorServer, start_operator
 from forewarn.clock import Clock
 from forewarn.control.driver_calls import CallResult, DriverCall, Verb
-from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
+from forewarn.control.run_loop import ControlLoop
 from forewarn.control.service_state import STANDBY
 from forewarn.host_port import host_of_header, is_domain
 from forewarn.log_format import dropped_lines
@@ -65,7 +65,7 @@ class ServiceMetrics:
         self._commits = CommitMetrics(self._registry, plane)
         self._clock = clock
         self._address = address
-        self._control: ControlEngine | None = None
+        self._control: ControlLoop | None = None
         #: Callback for each call of a driver.
         self.observe_call = DriverMetrics(self._registry, drivers).observe
         #: Functions that return further metrics, called at each scrape.
@@ -73,7 +73,7 @@ class ServiceMetrics:
 
     async def start(
         self,
-        control: ControlEngine,
+        control: ControlLoop,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
         lags: Callable[[], Mapping[str, int]],

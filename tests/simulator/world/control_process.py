@@ -13,10 +13,10 @@ from functools import partial
 
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
-from forewarn.control.engine import RETRY_S, ControlEngine
 from forewarn.control.gate_checks import Gate
 from forewarn.control.inbox import Stopping, Submission
 from forewarn.control.plane import ControlPlane
+from forewarn.control.run_loop import RETRY_S, ControlLoop
 from forewarn.core.lifecycle import Operation
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.step import StepResult
@@ -37,7 +37,7 @@ CALLS_MAX = 10_000
 """Calls of a driver at a time: those that hang are not to hold up the others of a long run."""
 
 
-class SteppedEngine(ControlEngine):
+class SteppedLoop(ControlLoop):
     """The run loop, turned by hand: what its thread does, without the thread."""
 
     #: Called before what was cut off is taken up: publishing and beginning may be repeated.
@@ -173,7 +173,7 @@ class SimulatedControl:
         self._queue = queue
         self._crash_point = crash_point
         self._environment = environment
-        self.loop: SteppedEngine | None = None
+        self.loop: SteppedLoop | None = None
         #: The store as the running process has it open.
         self.store: SimulatedStore | None = None
         #: Whether the process is stopped in its tracks, alive and unaware of it.
@@ -182,7 +182,7 @@ class SimulatedControl:
         #: How long the loop is busy after what it does, in ms: its store is slow. What is asked of
         #: it meanwhile waits, and is decided on together.
         self.slow_ms = 0
-        self._busy: SteppedEngine | None = None
+        self._busy: SteppedLoop | None = None
         #: Commits of several requests of VMs.
         self.batches = 0
         #: Changes that the node in it is still to be shown.
@@ -237,7 +237,7 @@ class SimulatedControl:
         except ForewarnError:
             self.clock = before
             return False
-        self.loop = SteppedEngine(
+        self.loop = SteppedLoop(
             plane,
             self.clock,
             drivers=DriverSetup(
@@ -336,7 +336,7 @@ class SimulatedControl:
             self._busy = loop
             self._queue.after(self.slow_ms, lambda: self._is_free(loop))
 
-    def _is_free(self, loop: SteppedEngine) -> None:
+    def _is_free(self, loop: SteppedLoop) -> None:
         """The store has written what the loop has last decided."""
         self._busy = None
         if len(loop._inbox):
@@ -366,7 +366,7 @@ class SimulatedControl:
         if self.loop is loop:
             self._plan_to_wake(loop)
 
-    def _plan_to_wake(self, loop: SteppedEngine) -> None:
+    def _plan_to_wake(self, loop: SteppedLoop) -> None:
         sleep_ns = loop.sleep_ns()
         if sleep_ns is None:
             return
@@ -376,7 +376,7 @@ class SimulatedControl:
             self._wake_at_ms = at_ms
             self._queue.at(at_ms, lambda: self._wake(loop))
 
-    def _wake(self, loop: SteppedEngine) -> None:
+    def _wake(self, loop: SteppedLoop) -> None:
         if self.loop is loop and not self.paused and self._busy is not loop:
             self._run(loop.pass_time)
 

@@ -7,8 +7,8 @@ The interfaces, and whether an agent waits for others; words travel in `peers.py
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.coordination import turn
-from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.records import DONE, FAILED, READY
 from forewarn.agent.core.values import PeersSeen
@@ -55,7 +55,7 @@ class Coordination(Protocol[M_contra]):
         """A VM is back, with what its journal says."""
 
 
-def only_asks(core: AgentEngine, identity: Identity, now_ms: int) -> bool:
+def only_asks(core: AgentCore, identity: Identity, now_ms: int) -> bool:
     """Whether all that an agent waits for is another answer of its peers."""
     if any(held.status not in {DONE, FAILED} for held in core.steps):
         return False

@@ -10,7 +10,7 @@ from contextlib import suppress
 from forewarn.control.standby import RENEWALS, TERM_MS
 from forewarn.errors import PeerError
 from forewarn.store.lease import Tenure
-from tests.simulator.world.control_process import SimulatedControl, SteppedEngine
+from tests.simulator.world.control_process import SimulatedControl, SteppedLoop
 from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.simulated_store import SimulatedStore
@@ -31,7 +31,7 @@ class Failover:
         loop, store = deployment.service.loop, deployment.service.store
         assert loop is not None
         assert store is not None
-        self._loop: SteppedEngine = loop
+        self._loop: SteppedLoop = loop
         self._store: SimulatedStore = store
         self._standby = deployment.new_service()
         self._opened = deployment.open_store()

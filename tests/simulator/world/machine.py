@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.values import (
     AnnounceIntent,
@@ -70,7 +70,7 @@ class Machine:
         self._dice = dice
         self.identity = Identity(profile.name)
         self._rules = rules_of(profile.habit, together=bool(profile.place))
-        self._core: AgentEngine | None = None
+        self._core: AgentCore | None = None
         self.disk = AgentDisk()
         self._hooks: dict[str, int] = {}
         self._poll_planned = False
@@ -102,7 +102,7 @@ class Machine:
         return self.profile.ahead_ms(self._queue.now_ms)
 
     @property
-    def core(self) -> AgentEngine | None:
+    def core(self) -> AgentCore | None:
         """The agent's core while it runs."""
         return self._core
 
@@ -135,7 +135,7 @@ class Machine:
             self.habit_counts[self.profile.habit.name] += 1
             return
         journal = self.disk.journal
-        self._core = AgentEngine(self.identity, self._rules, journal=journal)
+        self._core = AgentCore(self.identity, self._rules, journal=journal)
         self.disk.written = self._core.generation
         self.sees_ms = 0
         if journal is not None:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from forewarn.api.feed_endpoint import REQUEST_S_MAX, FeedConnection, FeedEndpoint
 from forewarn.api.uvicorn_adapter import EmbeddedServer
 from forewarn.connection_table import ConnectionTable, TrackedConnection
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
 from forewarn.replication.pace import FeedPace
@@ -112,7 +112,7 @@ class OwnNode(SimulatedNode):
         if terms.access is not None:
             self._http = EmbeddedServer(_Endpoint(self.feed), 1)
         shown = _Shown(self, self._observers.show)
-        control = cast("ControlEngine", self.service)
+        control = cast("ControlLoop", self.service)
         bridge.connect(control, shown, far=self.feed, on_polled=self._observers.polled)
         return bridge
 

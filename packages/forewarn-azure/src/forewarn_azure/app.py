@@ -23,7 +23,7 @@ from forewarn.api.responses import encoded
 from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.api.watch import HistoryWatch
 from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.ids import Ids
 from forewarn.settings import OperatorSettings
 from forewarn.store import Store
@@ -69,7 +69,7 @@ def every_route() -> tuple[ArmRoute, ...]:
 
 
 def build_arm(
-    loop: ControlEngine,
+    loop: ControlLoop,
     store: Store,
     *,
     clock: Clock,
@@ -245,10 +245,12 @@ async def _read_object(control: ControlClient, body: bytes) -> JsonObject:
     return value
 
 
-def _response(answer: ArmResponse, method: str) -> Response:
-    headers = {"Cache-Control": "no-cache", **answer.headers}
+def _response(response: ArmResponse, method: str) -> Response:
+    headers = {"Cache-Control": "no-cache", **response.headers}
     if method == "HEAD":  # the answer for an existing resource is 204, never 200
         return Response(status_code=204, headers=headers)
-    if answer.value is None:
-        return Response(status_code=answer.status, headers=headers)
-    return Response(encoded(answer.value), answer.status, headers, media_type="application/json")
+    if response.value is None:
+        return Response(status_code=response.status, headers=headers)
+    return Response(
+        encoded(response.value), response.status, headers, media_type="application/json"
+    )

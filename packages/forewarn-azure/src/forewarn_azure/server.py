@@ -11,7 +11,7 @@ from pathlib import Path
 from forewarn.api.further_apis import FurtherApi
 from forewarn.api.listener import AZURE
 from forewarn.api.server import OperatorServer, start_operator
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.errors import CallerError
 from forewarn.openssl import make_certificate
 from forewarn.settings import Settings
@@ -46,7 +46,7 @@ class ArmServer:
         _remove(self._directory)
 
 
-async def start_arm(loop: ControlEngine, store: Store, settings: Settings) -> ArmServer:
+async def start_arm(loop: ControlLoop, store: Store, settings: Settings) -> ArmServer:
     """Serve Azure Resource Manager at the address in the settings.
 
     Raises:

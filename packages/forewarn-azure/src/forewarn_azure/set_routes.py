@@ -168,8 +168,8 @@ async def _view_set(call: ArmCall) -> ArmResponse:
 async def _put_set(call: ArmCall) -> ArmResponse:
     """Create (emulator only) or change a scale set."""
     new = await _create(call, GroupKind.SCALE_SET)
-    answer = await _change_set(call)
-    return replace(answer, status=201) if new else answer
+    response = await _change_set(call)
+    return replace(response, status=201) if new else response
 
 
 async def _create(call: ArmCall, kind: GroupKind) -> bool:
@@ -198,9 +198,9 @@ async def _delete_set(call: ArmCall) -> ArmResponse:
     """Request the deletion of a set's instances."""
     inventory, group = await named_set(call)
     vms = tuple(inventory.members(group))
-    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    response = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
     call.resources.mark_deleted(group.name)
-    return answer
+    return response
 
 
 @ROUTES.serve(f"POST {SCALE_SET}/manualupgrade", needs=_REQUEST)

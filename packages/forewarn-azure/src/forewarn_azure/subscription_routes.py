@@ -194,11 +194,11 @@ async def _delete_group(call: ArmCall) -> ArmResponse:
     await call.resources.check_place(call.place)
     inventory = await call.resources.inventory()
     vms = tuple(inventory.vms(*call.place.key))
-    answer = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
+    response = await operations.begin(call, Cause.DELETION, vms) if vms else ArmResponse()
     call.resources.resource_groups.pop(call.place.key, None)
     for name in {vm.group for vm in vms}:
         call.resources.mark_deleted(name)
-    return answer
+    return response
 
 
 def _shown_group(place: ResourceScope, location: str = DEFAULT_LOCATION) -> JsonObject:

@@ -83,9 +83,9 @@ async def _work(targets: Targets, cause: Cause, call: ArmCall) -> ArmResponse:
     vms = await targets(call)
     if not vms:
         return ArmResponse()
-    answer = await operations.begin(call, cause, vms)
+    response = await operations.begin(call, cause, vms)
     call.resources.set_power((vm.name for vm in vms), "")
-    return answer
+    return response
 
 
 async def _power(targets: Targets, action: str, call: ArmCall) -> ArmResponse:

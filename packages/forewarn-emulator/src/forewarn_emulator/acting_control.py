@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.step import StepResult
 from forewarn.core.stimulus import PlaneStimulus
 from forewarn.core.topology import Topology
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class ActingControl:
     """The control loop, for one actor."""
 
-    engine: ControlEngine
+    loop: ControlLoop
     actor: str
 
     async def submit(self, stimulus: PlaneStimulus, actor: str = "") -> StepResult:
@@ -33,7 +33,7 @@ class ActingControl:
         Raises:
             ForewarnError: the stimulus is refused.
         """
-        return await asyncio.wrap_future(self.engine.submit(stimulus, actor or self.actor))
+        return await asyncio.wrap_future(self.loop.submit(stimulus, actor or self.actor))
 
     async def attempt(self, stimulus: PlaneStimulus, actor: str = "") -> str:
         """Apply a stimulus; log and return the reason of a refusal, or an empty text."""
@@ -46,7 +46,7 @@ class ActingControl:
 
     async def read(self, query: Callable[[ControlPlane], T]) -> T:
         """Return the result of a query on the control loop's thread."""
-        return await asyncio.wrap_future(self.engine.read(query))
+        return await asyncio.wrap_future(self.loop.read(query))
 
 
 def copied_topology(plane: ControlPlane) -> Topology:

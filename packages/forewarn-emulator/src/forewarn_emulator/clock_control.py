@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from forewarn.clock import ScaledClock
-from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import Checking
 from forewarn.drivers.simulated import SimulatedDriver
@@ -46,7 +46,7 @@ class ClockControl:
     def __init__(
         self,
         clock: ScaledClock,
-        control: ControlEngine,
+        control: ControlLoop,
         *,
         driver: SimulatedDriver,
         sleepers: Callable[[], Iterable[Sleeper]],

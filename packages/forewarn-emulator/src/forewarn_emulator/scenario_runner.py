@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import Cancel, Complete, PlaneStimulus, Repair, RequestMaintenance
 from forewarn.drivers.simulated import WorkCourse
@@ -71,7 +71,7 @@ class RunState(Enum):
 class ScenarioControl:
     """The services that a run uses."""
 
-    control: ControlEngine
+    control: ControlLoop
     clock: Clock
     ids: Ids
     #: Callback for the remarks of a scenario.

@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from forewarn.clock import Clock
-from forewarn.control.engine import ControlEngine
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Vm
 from forewarn.errors import ForewarnError
@@ -25,7 +25,7 @@ AWAY_MS = 60_000
 class VmRestore:
     """The times at which removed VMs return; used only on the event loop."""
 
-    def __init__(self, control: ControlEngine, clock: Clock) -> None:
+    def __init__(self, control: ControlLoop, clock: Clock) -> None:
         self._control = ActingControl(control, ACTOR)
         self._clock = clock
         self._away: dict[str, tuple[int, Vm]] = {}

@@ -93,13 +93,13 @@ class Kubernetes:
             KubernetesRefused: the request was refused.
         """
         try:
-            answer = self._exchange(self._request(verb, path, form, kind))
+            response = self._exchange(self._request(verb, path, form, kind))
         except (OSError, http.client.HTTPException) as error:
             raise KubernetesUnreachable(reason=reason_of(error)) from error
-        content = _read(answer.body) if answer.body else {}
-        if 200 <= answer.status < 300:
+        content = _read(response.body) if response.body else {}
+        if 200 <= response.status < 300:
             return content
-        raise _refusal(content, answer, verb, path)
+        raise _refusal(content, response, verb, path)
 
     def _exchange(self, request: ClientRequest) -> ClientResponse:
         return exchange(request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file)
@@ -218,21 +218,21 @@ class KeptKubernetes(Kubernetes):
         return self._kept.exchange(request)
 
 
-def _refusal(form: dict[str, Any], answer: ClientResponse, verb: str, path: str) -> ForewarnError:
+def _refusal(form: dict[str, Any], response: ClientResponse, verb: str, path: str) -> ForewarnError:
     """Return the error for an answer with an error status."""
-    status = answer.status
+    status = response.status
     reason = str(form.get("message", ""))[:200].removesuffix(".") or "no reason"
     # 429 means that a disruption budget forbids an eviction, 500 that two budgets apply to the pod.
     if status not in LATER or (path.endswith("/eviction") and status in {BUDGET, 500}):
         return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)
     if status == BUDGET:
-        return KubernetesBusy(reason=reason, retry_after_s=_retry_after_s(answer))
+        return KubernetesBusy(reason=reason, retry_after_s=_retry_after_s(response))
     return KubernetesUnreachable(reason=f"{reason} ({status})", status=status)
 
 
-def _retry_after_s(answer: ClientResponse) -> float:
+def _retry_after_s(response: ClientResponse) -> float:
     """Return the pause that an answer asks for; Kubernetes gives it in whole seconds."""
-    text = answer.headers.get("retry-after", "")
+    text = response.headers.get("retry-after", "")
     known = text.isascii() and text.isdigit() and len(text) < 6
     return min(float(text), BUSY_MAX_S) if known else BUSY_S
 

@@ -141,14 +141,14 @@ class Nova:
 
     def _send(self, verb: str, path: str, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - the library's
         with self._own_errors():
-            answer = self._compute().request(
+            response = self._compute().request(
                 path, verb, microversion=MICROVERSION, timeout=REQUEST_TIMEOUT_S,
                 raise_exc=False, connect_retries=0, **words,
             )  # fmt: skip
-        status = answer.status_code
+        status = response.status_code
         if status < 400:
-            return dict(answer.json()) if answer.content else {}
-        reason = _reason(answer)
+            return dict(response.json()) if response.content else {}
+        reason = _reason(response)
         if status >= 500 or status in {401, 408, 429}:
             raise NovaUnreachable(reason=f"{status}, {reason}")
         kind = {404: NovaMissing, 409: NovaBusy}.get(status, NovaRefused)
@@ -210,13 +210,13 @@ def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
     )
 
 
-def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's
+def _reason(response: Any) -> str:  # noqa: ANN401 - the library's
     """Return the text of Nova's error, which is inside a member named after the kind of error."""
     try:
-        (fault,) = answer.json().values()
+        (fault,) = response.json().values()
         return str(fault["message"])[:REASON_MAX].rstrip(".")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return str(answer.reason)
+        return str(response.reason)
 
 
 def _clause(error: Exception) -> str:

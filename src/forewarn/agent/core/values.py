@@ -20,7 +20,7 @@ class Stimulus(Value):
 
 
 class TimePassed(Stimulus):
-    """The passage of time; the runner passes this at `AgentEngine.next_deadline()`."""
+    """The passage of time; the runner passes this at `AgentCore.next_deadline()`."""
 
 
 class DocumentPolled(Stimulus):
@@ -77,7 +77,7 @@ class PersonAsked(Stimulus):
 class Resumed(Stimulus):
     """The first stimulus after a start with an earlier journal.
 
-    `states` contains the state of each hook in `AgentEngine.running()`: `never` (did not begin),
+    `states` contains the state of each hook in `AgentCore.running()`: `never` (did not begin),
     `running` (a `HookEnded` will follow), `interrupted` (began and was killed), or the exit status
     as decimal digits. A missing key counts as `interrupted`. Each state must belong to the same run
     of the hook.

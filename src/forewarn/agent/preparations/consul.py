@@ -43,12 +43,12 @@ def _maintain(settings: dict[str, object], *, enable: bool, reason: str) -> None
 def _in_maintenance(settings: dict[str, object]) -> bool:
     url = f"{_address(settings)}/v1/agent/checks"
     headers = _headers(settings)
-    answer = persist(
+    response = persist(
         lambda: expect(call("GET", url, headers=headers), "GET", url=url, statuses=(200,))
     )
     service = settings.get("service")
     wanted = f"_service_maintenance:{service}" if service else NODE_CHECK
-    return wanted in answer.form()
+    return wanted in response.form()
 
 
 def _address(settings: dict[str, object]) -> str:

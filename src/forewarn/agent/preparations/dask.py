@@ -40,10 +40,10 @@ def _retire_workers(settings: dict[str, object]) -> bool:
 def _workers(settings: dict[str, object]) -> list[str]:
     """Return the addresses of the workers in the settings, or else of this machine's workers."""
     url = f"{_api(settings)}/get_workers"
-    answer = expect(call("GET", url), "GET", url=url, statuses=(200,))
+    response = expect(call("GET", url), "GET", url=url, statuses=(200,))
     wanted = words(settings, "workers")
     addresses = []
-    for worker in several(answer.form(), "workers"):
+    for worker in several(response.form(), "workers"):
         address = str(worker.get("address"))
         named = {address, str(worker.get("name"))}
         if named & set(wanted) if wanted else is_local(host_of(address)):

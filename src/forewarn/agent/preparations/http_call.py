@@ -84,14 +84,14 @@ def call(
     if form is not None:
         known.setdefault("Content-Type", "application/json")
     try:
-        answer = _exchange(method, url, body, headers=known, ca_file=ca_file)
+        response = _exchange(method, url, body, headers=known, ca_file=ca_file)
     except (OSError, ResponseInvalid, ValueError) as error:
         # An untrusted certificate is a ValueError, too.
         kind = CallFailed if isinstance(error, ValueError) else CallUnanswered
         facts = {"method": method, "url": shown_url(url, path=True)}
         reason = error.facts["reason"] if isinstance(error, ResponseInvalid) else None
         raise kind(**facts, reason=reason or shown_reason(error)) from error
-    return Called(answer.status, answer.body, headers=dict(answer.headers))
+    return Called(response.status, response.body, headers=dict(response.headers))
 
 
 def _exchange(

@@ -288,10 +288,10 @@ class Drain:
         if options:
             form["deleteOptions"] = options
         url = f"{pod.path}/eviction"
-        answer = ask(self._settings, "POST", path=url, form=form)
-        expect(answer, "POST", url=url, statuses=(*EVICTION_STATUSES, 409))  # 409: a new pod
-        refused = answer.status in (429, 500, 503)
-        self._waits[pod.label] = _budget(answer) if refused else "is shutting down"
+        response = ask(self._settings, "POST", path=url, form=form)
+        expect(response, "POST", url=url, statuses=(*EVICTION_STATUSES, 409))  # 409: a new pod
+        refused = response.status in (429, 500, 503)
+        self._waits[pod.label] = _budget(response) if refused else "is shutting down"
 
     def _delete(self, pod: Pod) -> None:
         """Delete a pod at the deadline, whatever its budget says, within the time left."""
@@ -299,8 +299,8 @@ class Drain:
         form: dict[str, object] = {"gracePeriodSeconds": min(grace_s, pod.grace_s)}
         if pod.uid:
             form["preconditions"] = {"uid": pod.uid}
-        answer = ask(self._settings, "DELETE", path=pod.path, form=form)
-        expect(answer, "DELETE", url=pod.path, statuses=(200, 202, 404, 409))
+        response = ask(self._settings, "DELETE", path=pod.path, form=form)
+        expect(response, "DELETE", url=pod.path, statuses=(200, 202, 404, 409))
         self._waits[pod.label] = "is deleted at the deadline"
 
     def _left_s(self) -> float:
@@ -390,12 +390,12 @@ def _owners(meta: dict[str, object]) -> list[dict[str, object]]:
     return owners
 
 
-def _budget(answer: Called) -> str:
+def _budget(response: Called) -> str:
     """Return what forbids an eviction, in the API server's words, which name the budget."""
-    form = answer.form()
+    form = response.form()
     causes = _part(form, "details").get("causes")
     named = [str(one.get("message", "")) for one in causes] if isinstance(causes, list) else []
-    return f"waits: {'; '.join(filter(None, named)) or form.get('message') or answer.status}"
+    return f"waits: {'; '.join(filter(None, named)) or form.get('message') or response.status}"
 
 
 def _check_cordoned(settings: dict[str, object]) -> None:

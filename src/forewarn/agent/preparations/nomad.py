@@ -132,8 +132,8 @@ def _ask(
     token = secret(settings.get("token_file"))
     headers = {"X-Nomad-Token": token} if token else {}
     ca_file = str(settings.get("ca_file") or "")
-    answer = call(method, url, form=form, headers=headers, ca_file=ca_file)
-    return expect(answer, method, url=url, statuses=(200,)).form()
+    response = call(method, url, form=form, headers=headers, ca_file=ca_file)
+    return expect(response, method, url=url, statuses=(200,)).form()
 
 
 def _address(settings: dict[str, object]) -> str:

@@ -68,12 +68,12 @@ def _standing(settings: dict[str, object]) -> tuple[str, bool, list[dict[str, ob
     Raises:
         CallUnanswered: Patroni does not answer, or knows no leader at the moment.
     """
-    answer = _ask(settings, "/patroni")
-    me = answer.form()
+    response = _ask(settings, "/patroni")
+    me = response.form()
     patroni = me.get("patroni")
     facts = patroni if isinstance(patroni, dict) else {}
     if "role" not in me:  # an answer without a role, also of a proxy, leaves the role unknown
-        expect(answer, "GET", url=_address(settings), statuses=())
+        expect(response, "GET", url=_address(settings), statuses=())
     members = _members(settings)
     leader = _leader(members)
     if not leader:
@@ -123,9 +123,9 @@ def _switch_over(settings: dict[str, object], leader: str, candidate: str) -> st
 
 
 def _members(settings: dict[str, object]) -> list[dict[str, object]]:
-    answer = _ask(settings, "/cluster")
+    response = _ask(settings, "/cluster")
     url = f"{_address(settings)}/cluster"
-    members = expect(answer, "GET", url=url, statuses=(200,)).form().get("members", [])
+    members = expect(response, "GET", url=url, statuses=(200,)).form().get("members", [])
     assert isinstance(members, list)
     return members
 
@@ -136,9 +136,9 @@ def _leader(members: list[dict[str, object]]) -> str:
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
     """Return whether only a synchronous member may become leader; others may lack transactions."""
-    answer = _ask(settings, "/config")
+    response = _ask(settings, "/config")
     url = f"{_address(settings)}/config"
-    form = expect(answer, "GET", url=url, statuses=(200,)).form()
+    form = expect(response, "GET", url=url, statuses=(200,)).form()
     mode = form.get("synchronous_mode", False)
     seen = any(one.get("role") in SYNCHRONOUS for one in members)
     return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")

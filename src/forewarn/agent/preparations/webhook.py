@@ -45,14 +45,14 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
         headers = _headers(settings, form, kind=kind)
         try:
             ca_file = str(settings.get("ca_file") or "")
-            answer = call("POST", url, form=form, headers=headers, ca_file=ca_file)
+            response = call("POST", url, form=form, headers=headers, ca_file=ca_file)
         except CallFailed as error:
             reason = str(error.facts["reason"])
         else:
-            if 200 <= answer.status < 300:
-                return f"accepted with status {answer.status}, try {attempt}"
-            reason = f"status {answer.status}"
-            if answer.status in PERMANENT:
+            if 200 <= response.status < 300:
+                return f"accepted with status {response.status}, try {attempt}"
+            reason = f"status {response.status}"
+            if response.status in PERMANENT:
                 break
         pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_S_MAX)
         if attempt >= tries or pause_s > seconds_left():

@@ -144,8 +144,8 @@ class ClientSteps:
         while True:  # bounded: each round lowers the version or ends
             held_s = dialogue.wait_s if hold else 0.0
             request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
-            answer = await self._exchange("GET", request, held_s=held_s)
-            document = dialogue.take_poll(answer, self._clock.now_ms())
+            response = await self._exchange("GET", request, held_s=held_s)
+            document = dialogue.take_poll(response, self._clock.now_ms())
             if document is not None:
                 return document
 

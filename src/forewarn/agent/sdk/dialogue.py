@@ -308,17 +308,17 @@ class Dialogue:
             self._climb_ms = now_ms + self._climb_pause_ms
             self.version, self._fallback = VERSIONS[-1], self.version
 
-    def _lower_version(self, answer: HttpResponse, now_ms: int) -> bool:
+    def _lower_version(self, response: HttpResponse, now_ms: int) -> bool:
         """Switch to the next older version, or to the newest version listed by the service.
 
         Return whether the answer is the documented refusal of a version. Other answers leave the
         version unchanged, because older versions lack Preempt and Terminate. Source: E-3, V-2.
         """
-        text, named = _refusal(answer)
+        text, named = _refusal(response)
         documented = bool(named) or VERSION_REFUSED in text
-        if answer.status == 404:
+        if response.status == 404:
             documented = VERSION_UNKNOWN in text
-        if answer.status not in (400, 404) or not documented or self.version in named:
+        if response.status not in (400, 404) or not documented or self.version in named:
             return False
         older = [version for version in VERSIONS if version < self.version]
         usable = [version for version in older if version in named] or older
@@ -374,25 +374,25 @@ def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:
     return min(doubled_s, PAUSE_S_MAX) * (0.5 + jitter / 2)
 
 
-def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
-    reason = f"status {answer.status}"
-    text = answer.body[:200].decode("utf-8", "replace").strip()
-    if answer.status in RETRY_STATUSES:
-        after = answer.headers.get("retry-after", "")
+def _trouble(response: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
+    reason = f"status {response.status}"
+    text = response.body[:200].decode("utf-8", "replace").strip()
+    if response.status in RETRY_STATUSES:
+        after = response.headers.get("retry-after", "")
         return TemporarilyUnavailable(
             reason=f"{reason} {text}".strip(),
             retry_after_s=float(after) if after.isdecimal() else 0.0,
         )
-    if 300 <= answer.status < 400:
+    if 300 <= response.status < 400:
         text = "a redirect, which the client never follows"
-    kind = RequestUnsigned if answer.status in UNSIGNED_STATUSES else RequestRejected
-    return kind(answered=answer.status, reason=text or "no reason given")
+    kind = RequestUnsigned if response.status in UNSIGNED_STATUSES else RequestRejected
+    return kind(answered=response.status, reason=text or "no reason given")
 
 
-def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
+def _refusal(response: HttpResponse) -> tuple[str, tuple[str, ...]]:
     """Return the error text of an answer in lower case, and the versions listed in the answer."""
     try:
-        form = json.loads(answer.body)
+        form = json.loads(response.body)
     except (ValueError, RecursionError):
         return "", ()
     if not isinstance(form, dict):

@@ -50,14 +50,14 @@ def compact(form: object) -> bytes:
     return json.dumps(form, separators=(",", ":")).encode("ascii")
 
 
-def head_of(answer: Response, server: str) -> bytes:
+def head_of(response: Response, server: str) -> bytes:
     """Return the constant part of an answer's head, without its end; see `head`."""
     return head(
-        answer.status,
-        len(answer.body),
+        response.status,
+        len(response.body),
         server=server,
-        content_type=answer.content_type,
-        headers=answer.headers,
+        content_type=response.content_type,
+        headers=response.headers,
     )
 
 

@@ -71,7 +71,7 @@ SLEEP_S_MAX = STEP_LOOK_MS / 1000
 LAPSED = "The lease has not been renewed for a term: another process may be the writer."
 
 
-class ControlEngine(ReadableControl):
+class ControlLoop(ReadableControl):
     """Runs a control plane in a thread of its own."""
 
     view: ControlPlane
@@ -315,7 +315,7 @@ class ControlEngine(ReadableControl):
     def _handle(self, item: Item) -> int:
         """Handle an item, with others that one commit stores with it; return their number."""
         match item:
-            case Submission(answer=None):
+            case Submission(result=None):
                 self._note(item)
             case Submission():
                 return self._answer(item)

@@ -7,8 +7,8 @@ import pytest
 from forewarn.audit_chain import CallRecord
 from forewarn.control.driver_calls import DriverSetup, DriverUnknown
 from forewarn.control.driver_host import ABORT_TRIES
-from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
+from forewarn.control.run_loop import ControlLoop
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, GroupsPolled, RequestMaintenance, Retry
 from forewarn.core.topology import Host
@@ -30,7 +30,7 @@ def test_loop_wakes_up_when_its_clock_is_moved(running: Running) -> None:
     running.loop.stop()
     clock = VirtualClock(running.wall_ms)
     setup = DriverSetup(running.drivers, "manual", executor=running.executor)
-    loop = ControlEngine(running.plane, clock, drivers=setup, publisher=running.publisher)
+    loop = ControlLoop(running.plane, clock, drivers=setup, publisher=running.publisher)
     loop.recover()
     loop.start()
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_service_whose_default_driver_nobody_has_is_refused(running: Running) ->
     """It is known before anything needs it. Source: R-3."""
     setup = DriverSetup(running.drivers, "magic", executor=running.executor)
     with pytest.raises(DriverUnknown, match="no driver magic"):
-        ControlEngine(running.plane, running.clock, drivers=setup, publisher=running.publisher)
+        ControlLoop(running.plane, running.clock, drivers=setup, publisher=running.publisher)
 
 
 def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:

@@ -3,7 +3,7 @@
 The runner and the simulator call the core as follows::
 
     rules = default_rules(((PreparationStep("drain"),),))
-    core = AgentEngine(Identity("vm_0"), rules, journal=saved_or_None)
+    core = AgentCore(Identity("vm_0"), rules, journal=saved_or_None)
     intents = core.step(DocumentPolled(document), now_ms)  # any Stimulus of agent/core/values.py
     if core.generation != written:                    # something durable has changed:
         write core.journal() to disk                  #   a dict of JSON types
@@ -71,7 +71,7 @@ OVER = {
 """Reason for remaining steps of an event -> text of the notification about its end."""
 
 
-class AgentEngine:
+class AgentCore:
     """Decides, for one VM, how to handle each event in the document."""
 
     def __init__(
