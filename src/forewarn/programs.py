@@ -154,7 +154,7 @@ class _Reader:
                 os.set_blocking(stream.fileno(), False)
                 selector.register(stream, selectors.EVENT_READ)
             while True:
-                ended = self._has_ended(0 if selector.get_map() else LOOK_S)
+                ended = self._ends_within(0 if selector.get_map() else LOOK_S)
                 for key, _ in selector.select(0 if ended else LOOK_S):
                     body = os.read(key.fd, 65536)
                     if not body:
@@ -174,7 +174,8 @@ class _Reader:
                     self.is_late = True
                     return f"has not ended within {self._limits.timeout_s:g} s"
 
-    def _has_ended(self, wait_s: float) -> bool:
+    def _ends_within(self, wait_s: float) -> bool:
+        """Wait for the program's end; return whether it came in time."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(wait_s)
             return True

@@ -275,7 +275,7 @@ async def show_service(call: ApiCall) -> ApiResponse:
     loop = call.control.loop
     expiries = await asyncio.to_thread(loop.certificates)
     lags = loop.node_lags()
-    nodes = sorted(lags.items(), key=lambda each: (each[1] == 0, each[1] > 0, -each[1], each[0]))
+    nodes = sorted(lags.items(), key=_order_of_node)
     limits = await call.control.read(
         lambda view: (
             Limit("live operations", len(view.state.operations), view.policy.max_operations),
@@ -290,6 +290,12 @@ async def show_service(call: ApiCall) -> ApiResponse:
             "limits": _LIMIT.each(limits),
         }
     )
+
+
+def _order_of_node(lag: tuple[str, int]) -> tuple[bool, bool, int, str]:
+    """Order disconnected nodes first, then those that lack most changes, then by name."""
+    name, missing = lag
+    return missing == 0, missing > 0, -missing, name
 
 
 @Route(

@@ -78,15 +78,23 @@ class Timekeeping:
             return 0
         step_ms = 0
         if not self._announced() or self._has_waited(clock):
-            skipped_ms = clock.skipped_ms()
-            if self._announced() and skipped_ms > 0:
-                put_off(PutOff(skipped_ms))
-            step_ms = clock.adopt()
-            self._seen_ms = None
-            _say("the system's clock was %.3f s ahead of the service's, which adopts it", step_ms)
-            self._keep_mark(clock)
-            self._forgive_silence(clock, step_ms)
+            step_ms = self._adopt_step(clock, put_off)
         self._look_ms = clock.now_ms() + STEP_LOOK_MS
+        return step_ms
+
+    def _adopt_step(self, clock: SystemClock, put_off: Callable[[PutOff], object]) -> int:
+        """Take the system's time; return how far it was ahead, in ms.
+
+        Running notices keep their length: announced work moves with the skipped time.
+        """
+        skipped_ms = clock.skipped_ms()
+        if self._announced() and skipped_ms > 0:
+            put_off(PutOff(skipped_ms))
+        step_ms = clock.adopt()
+        self._seen_ms = None
+        _log_step("the system's clock was %.3f s ahead of the service's, which adopts it", step_ms)
+        self._keep_mark(clock)
+        self._forgive_silence(clock, step_ms)
         return step_ms
 
     def _has_waited(self, clock: SystemClock) -> bool:
@@ -109,7 +117,7 @@ class Timekeeping:
             if writer_ms is not None:  # the mark is from another machine
                 step_ms = clock.resume_at(writer_ms, since_ms=announced_ms)
             text = "the system's clock is %.3f s ahead; a notice goes on by the service's own"
-            _say(text, step_ms)
+            _log_step(text, step_ms)
             return 0
         if abs(step_ms) < STEP_MS_MIN:
             return 0
@@ -133,6 +141,6 @@ class Timekeeping:
             self._plane.forgive_silence(step_ms, clock.now_ms())
 
 
-def _say(text: str, step_ms: int) -> None:
+def _log_step(text: str, step_ms: int) -> None:
     if abs(step_ms) >= STEP_SAID_MS:
         log.warning(text, step_ms / 1000, extra={"action": "clock.stepped"})

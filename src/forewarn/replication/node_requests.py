@@ -24,13 +24,13 @@ class NodeRequests:
         scopes: Scopes,
         *,
         feed: ScopedFeed,
-        on_lie: Callable[[str], None],
+        on_misuse: Callable[[str], None],
     ) -> None:
-        """Forward the requests of the VMs in `feed`; `on_lie` receives refused requests."""
+        """Forward the requests of the VMs in `feed`; `on_misuse` receives refused requests."""
         self._upstream = upstream
         self._scopes = scopes
         self._feed = feed
-        self._on_lie = on_lie
+        self._on_misuse = on_misuse
 
     def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Forward a request of a VM on the node's hosts, or the approval of a VM that was there.
@@ -42,14 +42,14 @@ class NodeRequests:
             hosts = () if is_here else tuple(sorted(self._feed.hosts))
             reply = self._upstream.ask(request.from_hosts(hosts))
             if hosts:
-                reply.add_done_callback(partial(self._judged, request.vm))
+                reply.add_done_callback(partial(self._check_refusal, request.vm))
             return reply
         if is_here:
             return self._upstream.ask(request)
         if request.vm not in self._feed.former:
             is_look_up = isinstance(request, OutcomeRequest)
             what = "show an outcome to" if is_look_up else "enable the group of"
-            self._lied(f"{what} vm", request.vm)
+            self._report_misuse(f"{what} vm", request.vm)
         refused: asyncio.Future[RequestAnswer] = asyncio.get_running_loop().create_future()
         refused.cancel()
         return refused
@@ -64,18 +64,19 @@ class NodeRequests:
         }
         foreign = report.groups.keys() - own.keys() - feed.former.keys()
         if foreign:
-            self._lied("poll for group", min(foreign))
+            self._report_misuse("poll for group", min(foreign))
         vms = tuple(each for each in report.vms if feed.serves(callers.get(each.vm)))
         if own or vms:
             self._upstream.tell(PollReport(own, vms))
 
-    def _judged(self, vm: str, done: asyncio.Future[RequestAnswer]) -> None:
+    def _check_refusal(self, vm: str, done: asyncio.Future[RequestAnswer]) -> None:
+        """Report a refused approval of a VM that was never on the node's hosts."""
         refused = not done.cancelled() and not done.exception() and not done.result().accepted
         if refused and vm not in self._feed.former:
-            self._lied("approve for vm", vm)
+            self._report_misuse("approve for vm", vm)
 
-    def _lied(self, what: str, name: str) -> None:
+    def _report_misuse(self, what: str, name: str) -> None:
         node = self._feed.name
-        self._on_lie(
+        self._on_misuse(
             f"metadata node {node} asked to {what} {name[:80]}, which is not on the node's hosts"
         )

@@ -394,7 +394,7 @@ class FeedServer:
         feed = self._scopes.open(name, caller.hosts)
         if node is None or node.feed is not feed or node.caller.instance != caller.instance:
             lied = partial(self._offences.refuse, name, action="node.refused")
-            requests = NodeRequests(self._upstream, self._scopes, feed=feed, on_lie=lied)
+            requests = NodeRequests(self._upstream, self._scopes, feed=feed, on_misuse=lied)
             if node is not None:
                 self._end(node)
             node = self._connected[name] = _Node(caller, feed, requests)

@@ -92,9 +92,9 @@ def _budgets(rows: Iterable[StoredRow]) -> tuple[Budget, ...]:
     )
 
 
-def _read(_: str, given: GivenMembers) -> Budget:
-    limit, percent = given["limit"]
-    return Budget(given["for"], limit, percent, given.get("name", ""))
+def _read_budget(_name: str, members: GivenMembers) -> Budget:
+    limit, percent = members["limit"]  # the number, and whether it is a percentage
+    return Budget(members["for"], limit, percent, members.get("name", ""))
 
 
 def _written(budget: Budget) -> dict[str, object]:
@@ -126,7 +126,7 @@ BUDGET_TABLE = TableKind(
             "Restricts the budget to one zone, rack, owner, group or label such as `tier=db`.",
         ),
     ),
-    _read,
+    _read_budget,
     _written,
 )
 

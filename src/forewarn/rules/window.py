@@ -195,10 +195,10 @@ WINDOW_TABLE = TableKind(
 )
 
 
-def _read_freeze(_: str, given: GivenMembers) -> Span:
-    if given["from"] >= given["to"]:
+def _read_freeze(_name: str, members: GivenMembers) -> Span:
+    if members["from"] >= members["to"]:
         raise PolicyInvalid(problem="it ends before it begins")
-    return given["from"], given["to"]
+    return members["from"], members["to"]
 
 
 FREEZE_TABLE = TableKind(

@@ -81,7 +81,7 @@ class DeclaredNotices:
             message = f"{answer.message} {answer.advice}".strip()
             observed = generation if answer.final else observed
             if message:
-                self._writer.tell(notice, "Refused" if answer.final else "Waiting", message)
+                self._writer.record_event(notice, "Refused" if answer.final else "Waiting", message)
         status = {
             **self.with_openings(status_of(declaration), before, generation),
             **marks,
@@ -92,9 +92,9 @@ class DeclaredNotices:
             return
         self._writer.write(NOTICES, notice, status)
         if before and before.get("state") != status["state"]:
-            self._writer.tell(notice, _reason(status["state"]), _text(declaration))
+            self._writer.record_event(notice, _reason(status["state"]), _text(declaration))
         for state, text in _answered_deferrals(before, status):
-            self._writer.tell(notice, f"Deferral{state.capitalize()}", text)
+            self._writer.record_event(notice, f"Deferral{state.capitalize()}", text)
 
     def _ask(
         self, notice: Resource, number: str, before: Mapping[str, str]

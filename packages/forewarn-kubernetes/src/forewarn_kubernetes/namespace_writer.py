@@ -103,7 +103,7 @@ class NamespaceWriter:
             if error.number != CONFLICT:
                 raise
             return None
-        self.tell(notice, "Announced", text)
+        self.record_event(notice, "Announced", text)
         return notice
 
     def end_notice(self, notice: Resource, outcome: Callable[[Resource], Resource]) -> None:
@@ -122,7 +122,7 @@ class NamespaceWriter:
         reason = str(last.pop("reason", ""))
         status |= {**last, "endedAt": iso8601(now_ms - now_ms % 1000)}
         self.write(NOTICES, notice, status)
-        self.tell(notice, str(status["state"]).capitalize(), reason)
+        self.record_event(notice, str(status["state"]).capitalize(), reason)
 
     def write(self, plural: str, resource: Resource, status: Resource) -> None:
         """Replace the status of a resource. A merge patch removes members that are None."""
@@ -153,7 +153,7 @@ class NamespaceWriter:
         """Report that a deleted request is gone."""
         self._changed(f"- {REQUESTS} {self.namespace}/{request['metadata']['name']}")
 
-    def tell(self, resource: Resource, reason: str, text: str) -> None:
+    def record_event(self, resource: Resource, reason: str, text: str) -> None:
         """Record a Kubernetes event about a resource."""
         now_ms, meta = self._clock.now_ms(), resource["metadata"]
         now = iso8601(now_ms - now_ms % 1000)

@@ -136,8 +136,9 @@ class KubernetesRecords:
         self._change(self.operation(task), note)
 
     def _read(self, name: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        form = self._kubernetes.find(f"{self._place}/{name}")
-        return form, json.loads(form["data"]["state"]) if form else {}
+        """Return a ConfigMap, None if it does not exist, and the state in it."""
+        config_map = self._kubernetes.find(f"{self._place}/{name}")
+        return config_map, json.loads(config_map["data"]["state"]) if config_map else {}
 
     def _change(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
         for attempt in range(TRIES):

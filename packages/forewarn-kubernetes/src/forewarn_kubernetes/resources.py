@@ -165,7 +165,9 @@ class _Namespace:
                 answer = self._postpone(spec["postpone"], event)
             message, observed = answer.message, generation if answer.final else observed
             if answer.message:
-                self._writer.tell(notice, "Refused" if answer.final else "Waiting", answer.message)
+                self._writer.record_event(
+                    notice, "Refused" if answer.final else "Waiting", answer.message
+                )
             if spec:
                 event = self._api.get(f"/v1/events/{event['id']}")
         status = {
@@ -187,7 +189,7 @@ class _Namespace:
             self._writer.write(NOTICES, notice, status)
             if before and before.get("state") != status["state"]:
                 text = str(status["description"])
-                self._writer.tell(notice, str(status["state"]).capitalize(), text)
+                self._writer.record_event(notice, str(status["state"]).capitalize(), text)
 
     def _approve(self, event: Mapping[str, Any]) -> WishAnswer:
         if event["state"] != "scheduled":
@@ -243,7 +245,7 @@ class _Namespace:
             self._writer.write(REQUESTS, request, status)
             if before.get("state") != status["state"]:
                 text = status["message"] or ", ".join(status.get("operations", ()))
-                self._writer.tell(request, str(status["state"]).capitalize(), text)
+                self._writer.record_event(request, str(status["state"]).capitalize(), text)
 
     def _status(self, request: Resource) -> Resource:
         """Carry a new request out; return the status of a request.
@@ -315,7 +317,7 @@ class _Namespace:
             if is_temporary(error):
                 raise
             if error.code != MISSING_ANSWER:  # nobody knows the work's ids
-                self._writer.tell(request, "CancelFailed", f"{error} {error.advice_text()}")
+                self._writer.record_event(request, "CancelFailed", f"{error} {error.advice_text()}")
             return {}
         if "maintenance" in answer:
             return {"maintenance": answer["maintenance"]["id"]}

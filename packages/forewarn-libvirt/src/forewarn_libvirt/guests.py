@@ -133,7 +133,7 @@ class Guests:
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
-        mark = self._marked(domain, moves=True)
+        mark = self._own_mark(domain, moves=True)
         if mark.to not in {"", domain.host, self._task.operation.destination}:
             self._promised[mark.to] = self._promised.get(mark.to, 0) + domain.memory_kib
             self._take(vm, mark.to)
@@ -143,7 +143,7 @@ class Guests:
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
-        mark = self._marked(domain, moves=True)
+        mark = self._own_mark(domain, moves=True)
         if not mark.ran:
             self.move_cold(vm)
             return
@@ -164,7 +164,7 @@ class Guests:
         domain = self.needed(vm)
         if self._has_gone(domain):
             return
-        mark = self._marked(domain, moves=True)
+        mark = self._own_mark(domain, moves=True)
         if domain.host != mark.to:
             self._stop(domain, self.config.shutdown_timeout_s)
             self.say(f"starting {vm} on {mark.to}", 0.5)
@@ -183,27 +183,27 @@ class Guests:
     def ask_to_stop(self, vm: str) -> None:
         """Request the shutdown of a guest, unless rebooted since the task began."""
         domain = self.needed(vm)
-        if self._marked(domain).pending:
+        if self._own_mark(domain).pending:
             self._ask_to_stop(domain, self.config.shutdown_timeout_s)
 
     def stop(self, vm: str) -> None:
         """Stop a guest, unless rebooted since the task began."""
         domain = self.needed(vm)
-        mark = self._marked(domain)
+        mark = self._own_mark(domain)
         if mark.pending:
             self._stop(domain, self.config.shutdown_timeout_s)
 
     def start(self, vm: str) -> None:
         """Start a guest that ran when the task began."""
         domain = self.needed(vm)
-        self._start(domain.host, vm, self._marked(domain))
+        self._start(domain.host, vm, self._own_mark(domain))
 
     def remove(self, vm: str, grace_s: float) -> None:
         """Shut a guest down, after the grace by force, and remove its definition."""
         domain = self.find(vm)
         if domain is None:
             return
-        self._marked(domain)
+        self._own_mark(domain)
         self._stop(domain, grace_s)
         with failing(domain.host):
             domain.undefine()
@@ -211,7 +211,7 @@ class Guests:
     def suspend(self, vm: str) -> None:
         """Stop a guest's processors."""
         domain = self.needed(vm)
-        self._marked(domain)
+        self._own_mark(domain)
         with failing(domain.host):
             domain.suspend()
         self._down_ms[vm] = self._clock.elapsed_ms()
@@ -241,7 +241,7 @@ class Guests:
             domain = self.connections.domain(to, vm)
             assert domain is not None, vm
         with failing(domain.host):
-            domain.put_mark(self._fresh(ran=True, to=domain.host))
+            domain.put_mark(self._new_mark(ran=True, to=domain.host))
             domain.create()
 
     # --- steps --------------------------------------------------------------------------
@@ -250,27 +250,32 @@ class Guests:
         """Return whether a successful earlier attempt has already moved the guest."""
         return bool(self.ended) and domain.host != self._task.operation.host
 
-    def _marked(self, domain: Domain, *, moves: bool = False) -> DomainMark:
-        """Return this operation's mark on a guest; add a missing mark."""
-        with failing(domain.host):
-            mark, active, attempt = (
-                domain.mark(),
-                domain.active,
-                self._task.attempt,
-            )
-            if mark is None or mark.operation != self._key:
-                mark = None
-            elif mark.generation > self._task.generation:
-                facts = {"generation": self._task.generation, "newest": mark.generation}
-                raise TaskOfLaterWriter(task=self._task.id, **facts)
-            elif not moves or domain.host == mark.to or mark.attempt == attempt:
-                return mark
-            to = self._destination(domain) if moves else ""
-            mark_now = self._fresh(ran=mark.ran if mark else active, to=to, pending=active)
-            domain.put_mark(mark_now)
-            return mark_now
+    def _own_mark(self, domain: Domain, *, moves: bool = False) -> DomainMark:
+        """Return this operation's mark on a guest; add a missing mark.
 
-    def _fresh(self, *, ran: bool, to: str = "", pending: bool = False) -> DomainMark:
+        A new attempt to move a guest replaces the mark of the attempt before, unless the guest has
+        arrived: the new attempt may have another destination.
+
+        Raises:
+            TaskOfLaterWriter: a newer writer has put its mark there.
+        """
+        with failing(domain.host):
+            mark, active = domain.mark(), domain.active
+            ran = active
+            if mark is not None and mark.operation == self._key:
+                if mark.generation > self._task.generation:
+                    facts = {"generation": self._task.generation, "newest": mark.generation}
+                    raise TaskOfLaterWriter(task=self._task.id, **facts)
+                arrived = domain.host == mark.to
+                if not moves or arrived or mark.attempt == self._task.attempt:
+                    return mark
+                ran = mark.ran
+            to = self._destination(domain) if moves else ""
+            new_mark = self._new_mark(ran=ran, to=to, pending=active)
+            domain.put_mark(new_mark)
+            return new_mark
+
+    def _new_mark(self, *, ran: bool, to: str = "", pending: bool = False) -> DomainMark:
         operation = self._task.operation
         return DomainMark(
             self._key,
@@ -390,5 +395,5 @@ class Guests:
         with failing(domain.host):
             mark = domain.mark()
             if mark is None or mark.generation < self._task.generation:
-                base = mark or self._fresh(ran=domain.active)
+                base = mark or self._new_mark(ran=domain.active)
                 domain.put_mark(replace(base, generation=self._task.generation))

@@ -225,8 +225,8 @@ class ResponseReader:
         if "content-length" not in headers:
             return bytes(self._bytes) if closed else None
         text = headers["content-length"]
-        short = text.isdecimal() and len(text) <= len(str(self._body_bytes_max))
-        if not short or int(text) > self._body_bytes_max:
+        plausible = text.isdecimal() and len(text) <= len(str(self._body_bytes_max))
+        if not plausible or int(text) > self._body_bytes_max:
             raise ResponseInvalid(reason=f"its Content-Length is {text[:40]!r}")
         length = int(text)
         return bytes(self._bytes[:length]) if len(self._bytes) >= length else None
