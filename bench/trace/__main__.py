@@ -187,7 +187,7 @@ class VirtualFleet:
             self._begin(operation.number)
         if committed.remaining:
             self.commit(Proceed(committed.remaining))
-        for number in committed.plan:
+        for number in committed.to_plan:
             self._plan(number)
         return committed
 

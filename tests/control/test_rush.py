@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from forewarn.control import engine
+from forewarn.control import run_loop
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState
 from forewarn.core.state import Changes
@@ -147,12 +147,12 @@ def test_bug_in_a_request_of_a_rush_refuses_no_other(
     assert len(approved(running)) == COUNT - 1
 
 
-@pytest.mark.parametrize("limit_ms", [0, engine.BATCH_MS_MAX])
+@pytest.mark.parametrize("limit_ms", [0, run_loop.BATCH_MS_MAX])
 def test_commit_is_bounded_in_time(
     running: Running, events: list[str], limit_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has not been decided on by then is in the next commit, which a call precedes."""
-    monkeypatch.setattr(engine, "BATCH_MS_MAX", limit_ms)
+    monkeypatch.setattr(run_loop, "BATCH_MS_MAX", limit_ms)
     before = running.plane.store.generation
     with rush(running) as answers:
         for number, event in enumerate(events):

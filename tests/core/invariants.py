@@ -108,7 +108,7 @@ def check_outcome(before: Before, outcome: StepResult, state: State) -> None:
         is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
         is_checking = isinstance(maintenance.phase, Checking)
         is_wanted |= is_checking and not (known and isinstance(known.phase, Checking))
-        assert number in outcome.plan or not is_wanted, maintenance
+        assert number in outcome.to_plan or not is_wanted, maintenance
     for entry in outcome.changes.entries:
         if entry.action.startswith("maintenance."):
             _check_due(entry)
@@ -134,7 +134,7 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     again = step(state, everything, now_ms=now_ms, terms=terms)
     state.rollback()
     assert not again.changes.entries, again.changes.entries
-    assert (again.begin, again.abort, again.plan) == ((), (), ())
+    assert (again.begin, again.abort, again.to_plan) == ((), (), ())
     _check_waits(state)
 
 

@@ -33,7 +33,7 @@ class MaintenanceRig(Rig):
         outcome = super()._tell(stimulus)
         self.maintenances.update(outcome.changes.maintenances)
         self.plans.update(outcome.changes.plans)
-        for number in outcome.plan if self.plans_made else ():
+        for number in outcome.to_plan if self.plans_made else ():
             if isinstance(self.state.maintenances[number].phase, Checking):
                 self.gates.append(number)
                 continue

@@ -126,12 +126,12 @@ def test_gate_that_passes_has_the_next_wave_planned() -> None:
         rig.run(limit=1)
     assert rig.waits(number) == Blocker(code_of("gate"), "errors", rig.maintenance(number).moved_ms)
     rig.plans_made = False
-    assert rig.tell(words.GatePassed(number)).plan == (number,)
+    assert rig.tell(words.GatePassed(number)).to_plan == (number,)
     rig.make_plan(number)
     rig.plans_made = True
     while len(rig.gates) < 2:
         rig.run(limit=1)
-    assert rig.tell(words.GatePassed(number)).plan == ()
+    assert rig.tell(words.GatePassed(number)).to_plan == ()
     assert rig.maintenance(number).state is S.DONE
 
 

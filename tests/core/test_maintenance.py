@@ -396,11 +396,11 @@ def test_maintenance_survives_a_restart() -> None:
     before = rig.maintenance(number)
     outcome = rig.tell(Recover())
     assert rig.maintenance(number) == before
-    assert outcome.plan == ()
+    assert outcome.to_plan == ()
     rig.plans_made = False
     rig.run()
     assert rig.maintenance(number).plan_wanted
-    assert rig.tell(Recover()).plan == (number,)
+    assert rig.tell(Recover()).to_plan == (number,)
 
 
 @pytest.mark.parametrize(

@@ -450,7 +450,7 @@ def test_postponing_leaves_a_paused_maintenance_paused() -> None:
     rig.tell(words.PauseMaintenance(number))
     until_ms = rig.now_ms + 5 * HOUR_MS
     outcome = rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))
-    assert outcome.plan == ()
+    assert outcome.to_plan == ()
     assert rig.maintenance(number).state is MaintenanceState.PAUSED
     rig.tell(words.ResumeMaintenance(number))
     rig.run()

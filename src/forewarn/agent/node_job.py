@@ -31,12 +31,12 @@ def main(form: dict[str, Any]) -> int:
     name = kubernetes.node_name(settings)
     writer = f"agent/{name}"
     notice = _notice(form["notice"])
-    plan = _write(settings, notice, writer=writer)
-    print(json.dumps({"foreign": list(plan.foreign), "writer": plan.other_writer}))  # noqa: T201
+    change = _write(settings, notice, writer=writer)
+    print(json.dumps({"foreign": list(change.foreign), "writer": change.other_writer}))  # noqa: T201
     sys.stdout.flush()
     if notice is None:
         _release(settings, name)
-    elif not plan.other_writer:
+    elif not change.other_writer:
         _renew(settings, name, writer=writer)
     return 0
 
@@ -51,13 +51,13 @@ def _write(settings: dict[str, object], notice: NodeNotice | None, *, writer: st
             return NoticePlan()
         node: dict[str, Any] = expect(response, "GET", url=path, statuses=(200,)).form()
         now_ms = SystemClock().now_ms()
-        plan = plan_notice(node, notice, writer=writer, types=types, now_ms=now_ms)
-        if plan.patch is None:
-            return plan
+        change = plan_notice(node, notice, writer=writer, types=types, now_ms=now_ms)
+        if change.patch is None:
+            return change
         url = f"{path}/status"
-        done = kubernetes.ask(settings, "PATCH", path=url, form=plan.patch, headers=STRATEGIC)
+        done = kubernetes.ask(settings, "PATCH", path=url, form=change.patch, headers=STRATEGIC)
         if expect(done, "PATCH", url=url, statuses=(200, 409)).status == 200:
-            return plan
+            return change
     raise CallUnanswered(method="PATCH", url=path, reason="the node changes too often")
 
 

@@ -167,7 +167,7 @@ class ControlLoop(ReadableControl):
         self._passed_ms = now_ms
         self._remaining.update(dict.fromkeys(recovered.remaining))
         self._drivers.resume(now_ms)
-        self.planner.request(recovered.plan)
+        self.planner.request(recovered.to_plan)
         self.planner.validate(recovered.validate)
         recovered = replace(recovered, shown=tuple(self._plane.state.operations))
         return self._publishing.publish_whole(self._plane.whole(), recovered)
@@ -446,8 +446,8 @@ class ControlLoop(ReadableControl):
             self._doubt(error)
             raise
         self._remaining.update(dict.fromkeys(result.remaining))
-        if result.plan:
-            self.planner.request(result.plan)
+        if result.to_plan:
+            self.planner.request(result.to_plan)
         if result.validate:
             self.planner.validate(result.validate)
         change = self._plane.change_of(result)

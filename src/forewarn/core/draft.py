@@ -134,7 +134,7 @@ class Draft:
         #: What `StepResult` has under these names, and the groups whose documents change.
         self.numbers: tuple[int, ...] = ()
         self.remaining: list[int] = []
-        self.plan: tuple[int, ...] = ()
+        self.to_plan: tuple[int, ...] = ()
         self.validate: tuple[int, ...] = ()
         self.groups: list[str] = []
 

@@ -363,9 +363,9 @@ def _read_windows_again(draft: Draft) -> None:
     """
     unreadable = any(not each.is_readable for each in draft.maintenance_policy.windows)
     for maintenance in tuple(draft.maintenances.values()):
-        plan = draft.plan_of(maintenance)
-        subjects = [blocker.subject for _, blocker in plan.blocked]
-        subjects += [wave.waits.subject for wave in plan.waves]
+        body = draft.plan_of(maintenance)
+        subjects = [blocker.subject for _, blocker in body.blocked]
+        subjects += [wave.waits.subject for wave in body.waves]
         if unreadable or any(UNREADABLE in each for each in subjects):
             text = f"{maintenance.id} is planned again by the time zones of this machine"
             plan_remaining_again(draft, maintenance, text)

@@ -34,7 +34,7 @@ class GroupOutlook:
 
 
 def outlook(
-    plan: PlanBody, topology: Topology, occupied: Collection[str], *, returning: bool = False
+    body: PlanBody, topology: Topology, occupied: Collection[str], *, returning: bool = False
 ) -> tuple[GroupOutlook, ...]:
     """Return a plan's effect on each group that it disturbs, worst first.
 
@@ -42,14 +42,14 @@ def outlook(
     Costs the VMs of the disturbed groups, and the hosts of the plan.
 
     Args:
-        plan: the plan.
+        body: the plan.
         topology: the fleet.
         occupied: hosts whose VMs count as disturbed now.
         returning: whether VMs that move return to their hosts before the next wave.
     """
     disturbed: dict[str, Counter[int]] = {}
     notices: dict[str, list[int]] = {}
-    for wave, vms in _disturbed_by_wave(plan, topology, returning=returning):
+    for wave, vms in _disturbed_by_wave(body, topology, returning=returning):
         for name in vms:
             group = topology.vms[name].group
             disturbed.setdefault(group, Counter())[wave.number] += 1
@@ -77,14 +77,14 @@ def outlook(
 
 
 def _disturbed_by_wave(
-    plan: PlanBody, topology: Topology, *, returning: bool
+    body: PlanBody, topology: Topology, *, returning: bool
 ) -> Iterator[tuple[Wave, list[str]]]:
     """Yield each wave with the VMs on its hosts at that time."""
     on: dict[str, set[str]] = {}
-    for wave in plan.waves:
+    for wave in body.waves:
         hosts = (on[host] if host in on else topology.vms_on(host) for host in wave.hosts)
         yield wave, [name for names in hosts for name in names]
-        moves = ((host, *move) for host in wave.hosts for move in plan.moves.get(host, ()))
+        moves = ((host, *move) for host in wave.hosts for move in body.moves.get(host, ()))
         for host, name, to in moves if not returning else ():
             if to and name in topology.vms:
                 for place in (host, to):

@@ -112,7 +112,7 @@ class StepResult:
     #: requests with more hosts. See `Proceed`.
     remaining: tuple[int, ...] = ()
     #: Maintenances that need a plan; planning runs outside the writer.
-    plan: tuple[int, ...] = ()
+    to_plan: tuple[int, ...] = ()
     #: Operations whose hosts must be validated, outside the writer. Source: T-7.
     validate: tuple[int, ...] = ()
     #: Number of the last commit that wrote; the control plane sets it.
@@ -206,7 +206,7 @@ def joined(drafts: Sequence[Draft], call: CallRecord | None = None) -> StepResul
         begin=tuple([operations[n] for n in begin if n in operations]),
         abort=tuple([state.aborts[n] for n in abort if n in state.aborts]),
         remaining=_distinct(number for draft in drafts for number in draft.remaining),
-        plan=_distinct(number for draft in drafts for number in draft.plan),
+        to_plan=_distinct(number for draft in drafts for number in draft.to_plan),
         validate=_distinct(number for draft in drafts for number in draft.validate),
     )
 
@@ -246,7 +246,7 @@ def _apply(draft: Draft, stimulus: PlaneStimulus) -> None:
     recovers = isinstance(stimulus, stimuli.Recover)
     maintenances = draft.state.maintenances if recovers else draft.changes.maintenances
     operations = draft.state.operations if recovers else draft.changes.operations
-    draft.plan = _to_plan(maintenances)
+    draft.to_plan = _to_plan(maintenances)
     draft.validate = tuple([number for number, each in operations.items() if each.validating])
 
 

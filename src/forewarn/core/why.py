@@ -160,13 +160,13 @@ def _of_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
 
 def _why_planned_again(draft: Draft, maintenance: Maintenance) -> Blocker:
     """Return the blocker of a maintenance between plans; costs a wave's hosts."""
-    plan = draft.plan_of(maintenance)
-    first = next((each for each in plan.blocked if not _is_repaired(draft, *each)), None)
+    body = draft.plan_of(maintenance)
+    first = next((each for each in body.blocked if not _is_repaired(draft, *each)), None)
     if first is not None:
         return _of_host(*first)
-    if not plan.waves:
+    if not body.waves:
         return _planning(maintenance)
-    wave = plan.waves[0]
+    wave = body.waves[0]
     refused = _blocker_of_due_wave(draft, maintenance, wave)
     if refused is not None:
         return refused

@@ -48,7 +48,7 @@ _FIRST_CODES = {HAND_BACK: EARLIEST_START, TEST_FIRST: EARLIEST_START}
 NO_PLAN = PlanBody((), {}, (), WaveBound(0, ""), {})
 
 
-def plan_text(plan: PlanBody) -> str:
+def plan_text(body: PlanBody) -> str:
     """Encode a plan; O(its hosts and moves)."""
     waves = [
         [
@@ -61,21 +61,21 @@ def plan_text(plan: PlanBody) -> str:
             _blocker_list(wave.waits),
             list(wave.hosts),
         ]
-        for wave in plan.waves
+        for wave in body.waves
     ]
-    blocked = [[host, *_blocker_list(blocker)] for host, blocker in plan.blocked]
-    bound = [plan.bound.waves, plan.bound.argument]
-    limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits.items()]
+    blocked = [[host, *_blocker_list(blocker)] for host, blocker in body.blocked]
+    bound = [body.bound.waves, body.bound.argument]
+    limits = [[scope.value, name, limit] for (scope, name), limit in body.limits.items()]
     form: dict[str, object] = {
         "waves": waves,
-        "moves": plan.moves,
+        "moves": body.moves,
         "blocked": blocked,
         "bound": bound,
         "limits": limits,
     }
-    if plan.learned:  # the release before ignores it
+    if body.learned:  # the release before ignores it
         form["learned"] = [
-            [each.label, each.percent, each.samples, each.duration_s] for each in plan.learned
+            [each.label, each.percent, each.samples, each.duration_s] for each in body.learned
         ]
     return json.dumps(form, separators=(",", ":"))
 

@@ -118,7 +118,7 @@ class WorldCopy:
             )
             left += [stimuli.NoticeShown(shown)] if shown else []
             left += [stimuli.Proceed(outcome.remaining)] if outcome.remaining else []
-            left += [self._plan(number) for number in outcome.plan if self._wants_plan(number)]
+            left += [self._plan(number) for number in outcome.to_plan if self._wants_plan(number)]
         raise Violation("17", "a copy of the world does not settle")
 
     def _wants_plan(self, number: int) -> bool:

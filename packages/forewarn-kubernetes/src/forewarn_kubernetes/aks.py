@@ -94,10 +94,10 @@ class AksRemediator:
         """Set or remove the conditions of a node."""
         name = node["metadata"]["name"]
         notice = None if event is None else _notice(event)
-        plan = plan_notice(node, notice, writer=WRITER, types=TYPES, now_ms=self._now_ms)
-        if plan.patch is None:
+        change = plan_notice(node, notice, writer=WRITER, types=TYPES, now_ms=self._now_ms)
+        if change.patch is None:
             return []
-        if not self._patch_node(f"{NODES}/{name}/status", plan.patch, kind=STRATEGIC):
+        if not self._patch_node(f"{NODES}/{name}/status", change.patch, kind=STRATEGIC):
             return []
         if event is None:
             self._tell(name, "NoVMEventScheduled", "No scheduled events are found.")

@@ -104,12 +104,12 @@ class HostNotices:
         plans: dict[str, NoticePlan] = {}
         for node in nodes:
             name = node.form["metadata"]["name"]
-            plan = self._plan(node.form, wanted.get(name))
-            if plan.patch is not None:
-                plan.patch["metadata"]["resourceVersion"] = node.version
-                plans[name] = plan
+            change = self._plan(node.form, wanted.get(name))
+            if change.patch is not None:
+                change.patch["metadata"]["resourceVersion"] = node.version
+                plans[name] = change
             else:
-                problems += _left_alone(name, plan, wanted)
+                problems += _left_alone(name, change, wanted)
         changed: list[str] = []
         for name, written in self._write_all(plans, wanted):
             if isinstance(written, ForewarnError):
@@ -142,14 +142,14 @@ class HostNotices:
             return [each for part in pool.map(write, range(writers)) for each in part]
 
     def _written(
-        self, kept: Kubernetes, name: str, notice: NodeNotice | None, plan: NoticePlan
+        self, kept: Kubernetes, name: str, notice: NodeNotice | None, change: NoticePlan
     ) -> NoticePlan | ForewarnError:
         """Write one node, and wait as long as a busy API server asks for."""
         left = BUSY_TRIES
         while True:  # ends after `BUSY_TRIES` attempts
             left -= 1
             try:
-                return self._write(kept, name, notice, plan)
+                return self._write(kept, name, notice, change)
             except KubernetesBusy as error:
                 if not left:
                     return error
@@ -167,20 +167,20 @@ class HostNotices:
         return plan_notice(node, notice, writer=self.writer, types=self._types, now_ms=now_ms)
 
     def _write(
-        self, kept: Kubernetes, name: str, notice: NodeNotice | None, plan: NoticePlan
+        self, kept: Kubernetes, name: str, notice: NodeNotice | None, change: NoticePlan
     ) -> NoticePlan:
         """Patch a node; if it has changed since it was seen, compare the present node once.
 
         Returns the plan that was carried out. After another conflict the next turn retries.
         """
         path = f"{NODES}/{name}"
-        if _is_patched(kept, path, plan):
-            return plan
+        if _is_patched(kept, path, change):
+            return change
         node = kept.find(path)
         if node is None:
             return NoticePlan()
-        plan = self._plan(node, notice)
-        return plan if plan.patch is None or _is_patched(kept, path, plan) else NoticePlan()
+        change = self._plan(node, notice)
+        return change if change.patch is None or _is_patched(kept, path, change) else NoticePlan()
 
     def _renew(self) -> None:
         """Renew the writer's Lease, which shows that the writer lives; create it if missing."""
@@ -205,10 +205,10 @@ class HostNotices:
             self._kubernetes.ask("POST", place, form)
 
 
-def _is_patched(kept: Kubernetes, path: str, plan: NoticePlan) -> bool:
+def _is_patched(kept: Kubernetes, path: str, change: NoticePlan) -> bool:
     """Patch a node; return whether it still was the one that was compared."""
     try:
-        kept.ask("PATCH", f"{path}/status", plan.patch, kind=STRATEGIC)
+        kept.ask("PATCH", f"{path}/status", change.patch, kind=STRATEGIC)
     except KubernetesRefused as error:
         if error.number not in {CONFLICT, MISSING}:
             raise
@@ -216,12 +216,12 @@ def _is_patched(kept: Kubernetes, path: str, plan: NoticePlan) -> bool:
     return True
 
 
-def _left_alone(name: str, plan: NoticePlan, wanted: Mapping[str, NodeNotice]) -> list[str]:
+def _left_alone(name: str, change: NoticePlan, wanted: Mapping[str, NodeNotice]) -> list[str]:
     """Return what a plan leaves to other writers of a node, in words."""
-    if plan.other_writer and name in wanted:
-        return [f"{plan.other_writer} has marked node {name}"]
-    if plan.foreign:
-        kinds = ", ".join(plan.foreign)
+    if change.other_writer and name in wanted:
+        return [f"{change.other_writer} has marked node {name}"]
+    if change.foreign:
+        kinds = ", ".join(change.foreign)
         return [f"another program writes {kinds} on node {name}"]
     return []
 
