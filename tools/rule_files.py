@@ -29,7 +29,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "forewarn"
 #: Packages beside Forewarn that know maintenances.
-BESIDE = (ROOT / "packages" / "forewarn-azure" / "src",)
+BESIDE = tuple(ROOT / "packages" / name / "src" for name in ("forewarn-azure", "forewarn-cli"))
 
 
 #: Functions that every rule has.

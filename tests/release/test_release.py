@@ -93,8 +93,9 @@ def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> No
 def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> None:
     """A fresh environment with the wheels is enough for each of the three."""
     debian.download(WHEELS)
-    (wheel,), (emulates,) = out.glob("forewarn-*.whl"), out.glob("forewarn_emulator-*.whl")
-    programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]", emulates)
+    (wheel,), *others = (out.glob(f"forewarn{name}-*.whl") for name in ("", "_cli", "_emulator"))
+    beside = [str(each) for (each,) in others]
+    programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]", *beside)
     program = str(programs / "forewarn")
     vms, operators, health, local = (free_port() for _ in range(4))
     (tmp_path / "forewarn.toml").write_text(
