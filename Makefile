@@ -88,7 +88,7 @@ $(DEV): $(RUNTIME) requirements/dev.txt tools/web/package-lock.json
 
 lock: $(DEV)  ## pin dependencies in requirements/ (ARGS=--upgrade: newest versions)
 	$(COMPILE) --group build -o requirements/build.txt
-	$(COMPILE) --extra server pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --extra server --extra azure pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group dev -c requirements/build.txt -c requirements/runtime.txt \
 		-o requirements/dev.txt
 	$(COMPILE) --group book -o requirements/book.txt

@@ -26,6 +26,8 @@ from tools.release.sbom import pinned_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+#: Packages that always need a library which the service does not, or that need no service.
+OWN_EXTRAS = {"forewarn-azure": "azure", "forewarn-cli": "cli"}
 by_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 by_extension = pytest.mark.parametrize(
     ("group", "name"),
@@ -49,7 +51,7 @@ def test_package_has_its_names_and_the_version_of_forewarn(package: Path) -> Non
     own, version = project(package), project(ROOT)["version"]
     assert own["name"] == package.name
     assert own["version"] == version
-    extra = "cli" if package.name == "forewarn-cli" else "server"
+    extra = OWN_EXTRAS.get(package.name, "server")
     assert own["dependencies"] == [f"forewarn[{extra}]=={version}"]
     assert (package / "src" / package.name.replace("-", "_") / "__init__.py").is_file()
     assert (package / "README.md").is_file()

@@ -35,7 +35,8 @@ def bill(
     parts = pinned_packages(requirements)
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict), "pyproject.toml has a table of extras"
-    wanted = _needed(name, extras, "server")
+    # forewarn-azure needs the extra `azure`; the other packages need `server`.
+    wanted = _needed(name, extras, "server") | _needed(name, extras, "azure")
     assert wanted <= {name for name, _ in parts}, "every dependency of the server is pinned"
     references = {name: f"pkg:pypi/{name}@{version}" for name, version in parts}
     return {
