@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tools.docs.api import api_page
+from tools.docs.architecture import architecture_page
 from tools.docs.azure import azure_page
 from tools.docs.commands import cli_page
 from tools.docs.instance import instance_page
@@ -25,6 +26,7 @@ from tools.docs.reference import (
 from tools.docs.scenarios import scenarios_page
 
 PAGES: dict[str, Callable[[], str]] = {
+    "ARCHITECTURE.md": architecture_page,
     "dist/forewarn.toml": settings_file,
     "docs/lifecycle.svg": lifecycle_svg,
     "docs/phases.svg": phases_svg,
