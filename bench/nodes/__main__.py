@@ -25,9 +25,10 @@ from forewarn.api.feed_endpoint import FeedPort
 from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.messages import Caller, DocumentChange, Publication, read_part
 from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.scopes import Scopes
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
 
@@ -162,6 +163,26 @@ async def bootstrap(count: int, vms: int) -> None:
     print(f"{vms:,} VMs over {count} nodes: all nodes follow after {whole_s:.1f} s")
 
 
+def part(vms: int) -> None:
+    """Print what a change of one group costs a node with many VMs."""
+    scopes = Scopes()
+    scopes.apply(fleet(1, vms))
+    feed = scopes.open("n0", frozenset({"n0"}))
+    scopes.part(feed)
+    publication = Publication("group-0", enabled=True, document=Document(2, (FREEZE,)))
+    scopes.apply(DocumentChange(2, publications=(publication,)))
+    before_s = time.process_time()
+    body = scopes.part(feed).body
+    encoded_s = time.process_time()
+    read_part(body)
+    print(
+        f"a change at a node with {vms:,} VMs: {len(body):,} bytes, encoded in"
+        f" {(encoded_s - before_s) * 1000:.1f} ms and read in"
+        f" {(time.process_time() - encoded_s) * 1000:.1f} ms of a processor",
+        flush=True,
+    )
+
+
 def fan_out(counts: list[int], changes: int) -> None:
     """Print the cost of a change for 20 nodes with few and with many connected nodes."""
     times = {}
@@ -287,6 +308,7 @@ def main() -> None:
         "--vms", 1_000_000, 100_000, 400, "number of VMs of the nodes with stored files"
     )
     parser.add_size("--region-vms", 100_000, 20_000, 400, "number of VMs of the simulated nodes")
+    parser.add_size("--node-vms", 10_000, 10_000, 100, "number of VMs of one large node")
     parser.add_size("--changes", 500, 100, 2, "number of changes for a group")
     parser.add_size("--region-changes", 20, 10, 2, "number of changes for all nodes")
     parser.add_size("--node-s", 20, 5, 1, "time of the polls of one node, in seconds")
@@ -302,6 +324,7 @@ def main() -> None:
     asyncio.run(one_node(options.node_s))
     asyncio.run(latency(options.real_nodes, options.changes))
     asyncio.run(bootstrap(options.real_nodes, options.vms))
+    part(options.node_vms)
     fan_out(options.fan_out, options.changes)
     sizes = ("--vms", str(options.region_vms), "--changes", str(options.region_changes))
     idle = ("--idle-s", str(options.idle_s))

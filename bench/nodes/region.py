@@ -40,6 +40,7 @@ from forewarn.api import feed_endpoint
 from forewarn.api.feed_endpoint import FeedPort
 from forewarn.api.relay import Relay, RelayEndpoint
 from forewarn.api.server import start_operator
+from forewarn.api.standby import ActiveProcess
 from forewarn.garbage import freeze_garbage
 from forewarn.host_port import host_and_port
 from forewarn.protocol.documents import Document
@@ -240,7 +241,7 @@ async def follower(shape: Shape, directory: Path) -> int:
     server, port, lines = feed_of(shape), FeedPort(), await lines_in()
     freeze_garbage()
     await port.start(server, "127.0.0.1:0", tls_of(shape, directory))
-    relay = Relay(lambda: f"unix:{directory}/relay", lambda: LEASE)
+    relay = Relay(ActiveProcess(lambda: f"unix:{directory}/relay", lambda: LEASE))
     relay.start(server)
     print(port.address, flush=True)
     while line := (await lines.readline()).split():

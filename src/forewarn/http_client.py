@@ -54,9 +54,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def new_connection(url: str, ca_file: str, *, timeout_s: float) -> http.client.HTTPConnection:
-    """Return an unopened connection to the server of a URL, or of `unix:PATH`."""
-    if url.startswith("unix:"):
-        return UnixConnection(url.removeprefix("unix:"), timeout_s)
+    """Return an unopened connection to the server of a URL."""
     parts = urlsplit(url)
     host, port = host_of_url(parts.hostname or ""), parts.port
     if parts.scheme != "https":

@@ -12,7 +12,7 @@ import pytest
 from forewarn.access.roles import Role
 from forewarn.api.app import build_app
 from forewarn.api.server import start_operator
-from forewarn.api.standby import Forwarder
+from forewarn.api.standby import ActiveProcess, Forwarder
 from forewarn.http_client import UnixConnection
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.api.live import SETTINGS, Json, Live
@@ -36,7 +36,7 @@ class Pair:
         control.lease_token = lambda: LEASE
         app = build_app(control, store, settings=settings)
         self.active = self.live.beside(start_operator(app, active, settings.operator))
-        forwarder = Forwarder(lambda: self.active, lambda: LEASE)
+        forwarder = Forwarder(ActiveProcess(lambda: self.active, lambda: LEASE))
         app = build_app(control, store, settings=settings, forwarder=forwarder)
         self.follower = self.live.beside(start_operator(app, "127.0.0.1:0", settings.operator))
         self.token = self.live.add_token("ben", Role.OPERATOR)

@@ -9,7 +9,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from forewarn.api.relay import RELAYED_MAX, Relay, RelayEndpoint
-from forewarn.api.standby import StandingBy
+from forewarn.api.standby import ActiveProcess, StandingBy
 from forewarn.replication.messages import PollReport
 from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
 
@@ -65,7 +65,7 @@ async def relaying(active: Active) -> AsyncIterator[Relay]:
     server = uvicorn.Server(uvicorn.Config(active, lifespan="off", log_config=None))
     serving = asyncio.create_task(server._serve([listener]))
     port = listener.getsockname()[1]
-    relay = Relay(lambda: f"http://127.0.0.1:{port}", lambda: TOKEN)
+    relay = Relay(ActiveProcess(lambda: f"http://127.0.0.1:{port}", lambda: TOKEN))
     yield relay
     await relay.stop()
     server.should_exit = True

@@ -1,65 +1,73 @@
 """Calls that a follower forwards. Source: H-4."""
 
 import asyncio
-import http.client
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from forewarn.api import standby
-from forewarn.api.standby import Forwarder
-from tests.waiting import wait_until
+from forewarn.api.standby import ActiveProcess, Forwarder
+from tests.metadata.feeds import until
+
+SCOPE = {"type": "http", "raw_path": b"/", "path": "/", "query_string": b"", "headers": []}
+BODY: dict[str, object] = {"type": "http.request"}
 
 
-def test_call_that_waits_for_a_thread_is_answered_after_the_takeover() -> None:
-    """`stop` cancels its wait, and this process, which leads now, answers it. Source: H-2."""
-    forwarder, released = Forwarder(lambda: "", str), threading.Event()
-    forwarder._threads = ThreadPoolExecutor(1)
-    forwarder._threads.submit(released.wait)
+class Active:
+    """An active process that does with each connection what the test wants."""
+
+    def __init__(self, answer: Callable[[asyncio.StreamWriter], None]) -> None:
+        """Start later."""
+        self.calls: list[bytes] = []
+        self.url = ""
+        self._answer = answer
+
+    async def start(self) -> asyncio.Server:
+        """Listen."""
+        server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return server
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.calls.append(await reader.readuntil(b"\r\n\r\n"))
+        self._answer(writer)
+        await reader.read()
+        writer.close()
+
+
+async def forwarded(active: Active, method: str, **headers: str) -> list[dict[str, Any]]:
+    """Return what a caller receives."""
+    body, sent = asyncio.Queue[dict[str, object]](), asyncio.Queue[Any]()
+    body.put_nowait(BODY)
+    pairs = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    forwarder = Forwarder(ActiveProcess(lambda: active.url, lambda: "lease"))
+    await forwarder(SCOPE | {"method": method, "headers": pairs}, body.get, sent.put)
+    return [sent.get_nowait() for _ in range(sent.qsize())]
+
+
+def test_call_that_waits_for_its_turn_is_answered_after_the_takeover(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`stop` ends its wait, and this process, which leads now, answers it. Source: H-2."""
+    monkeypatch.setattr(standby, "FORWARDED_MAX", 0)
     sent: list[str] = []
 
     async def answer(*_: Any) -> None:  # noqa: ANN401 - an ASGI application
         sent.append("answered")
 
     async def story() -> None:
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        forwarder = Forwarder(ActiveProcess(str, str))
         body = asyncio.Queue[dict[str, object]]()
-        body.put_nowait({"type": "http.request"})
-        call = asyncio.create_task(forwarder(scope, body.get, answer))
-        await asyncio.to_thread(wait_until, forwarder._threads._work_queue.qsize)
+        body.put_nowait(BODY)
+        call = asyncio.create_task(forwarder(SCOPE | {"method": "GET"}, body.get, answer))
+        await until(lambda: bool(forwarder._attempts))
         forwarder.end_with(answer)
         forwarder.stop()
-        released.set()
         await call
 
     asyncio.run(story())
     assert sent == ["answered"]
-
-
-class SilentConnection(http.client.HTTPConnection):
-    """A connection to an active process that receives calls and never answers."""
-
-    calls = 0
-
-    def connect(self) -> None:
-        """Connect to nothing."""
-
-    def endheaders(self, message_body: object = None, **_: object) -> None:
-        """Receive a call."""
-        assert message_body is not None
-        self.calls += 1
-
-    def putrequest(self, *_: object, **__: object) -> None:
-        """Receive its first line."""
-
-    def putheader(self, *_: object) -> None:
-        """Receive a header."""
-
-    def getresponse(self) -> http.client.HTTPResponse:
-        """Break off."""
-        raise ConnectionResetError
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -67,19 +75,64 @@ def test_call_without_answer_is_repeated_only_with_a_key(
     monkeypatch: pytest.MonkeyPatch, *, keyed: bool
 ) -> None:
     """A change that the active process may have received is not sent twice. Source: H-4, P-10."""
-    silent = SilentConnection("active")
-    monkeypatch.setattr(standby, "new_connection", lambda *_, **__: silent)
     monkeypatch.setattr(standby, "TAKEOVER_S", 0.5)
-    headers = [(b"idempotency-key", b"k")] if keyed else []
-    scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}
+    active = Active(lambda writer: writer.transport.abort())
 
-    async def story() -> list[Any]:
-        body, sent = asyncio.Queue[dict[str, object]](), asyncio.Queue[Any]()
-        body.put_nowait({"type": "http.request"})
-        await Forwarder(lambda: "http://active", str)(
-            scope | {"type": "http", "headers": headers}, body.get, sent.put
-        )
-        return [sent.get_nowait()]
+    async def story() -> list[dict[str, Any]]:
+        async with await active.start():
+            return await forwarded(active, "POST", **({"idempotency_key": "k"} if keyed else {}))
 
-    assert [each["status"] for each in asyncio.run(story())] == [503]
-    assert (silent.calls > 1) == keyed
+    assert [each.get("status") for each in asyncio.run(story())] == [503, None]
+    assert (len(active.calls) > 1) == keyed
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc", b"abc"),
+        (CHUNKED + b"2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n", b"abc"),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n", b""),
+    ],
+)
+def test_answer_arrives_as_it_was_sent(answer: bytes, body: bytes) -> None:
+    """Whatever frames it, and with each of its headers. Source: H-4."""
+
+    def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        if b"close" in answer:
+            writer.write_eof()
+
+    async def story() -> list[dict[str, Any]]:
+        active = Active(send)
+        async with await active.start():
+            return await forwarded(active, "GET")
+
+    first, *rest = asyncio.run(story())
+    assert b"".join(each["body"] for each in rest) == body
+    assert [each["more_body"] for each in rest][-1:] == [False]
+    cookies = [text for name, text in first["headers"] if name == b"set-cookie"]
+    assert cookies == ([b"a", b"b"] if answer.startswith(CHUNKED) else [])
+
+
+@pytest.mark.parametrize(
+    "end", [b"5\r\nab", b"-1\r\nab\r\n", b"zz\r\nab\r\n", b"0\r\nTrailer: x\r\n\r\n", b""]
+)
+def test_answer_that_breaks_off_is_not_completed(end: bytes) -> None:
+    """The caller notices by the end of its connection. Source: H-4."""
+
+    def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED + end)
+        writer.write_eof()
+
+    async def story() -> list[dict[str, Any]]:
+        active = Active(send)
+        async with await active.start():
+            return await forwarded(active, "GET")
+
+    first, *rest = asyncio.run(story())
+    assert first["status"] == 200
+    assert all(each["more_body"] for each in rest)

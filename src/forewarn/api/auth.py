@@ -375,7 +375,7 @@ class Authenticator:
         try:
             caller = await self._caller(scope)
             if forwarder and forwards and caller and not caller.in_call:
-                name, url = caller.principal.name, forwarder.url() or "none now"
+                name, url = caller.principal.name, forwarder.url or "none now"
                 raise ActiveAsked(principal=name, url=url)
         except ForewarnError as error:
             may_be_known = _may_be_known(error, scope)

@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT
 from forewarn.api.responses import encoded
-from forewarn.api.standby import LEASE_HEADER, StandingBy, proves_relay, read_forwarded
+from forewarn.api.standby import ActiveProcess, StandingBy, proves_relay, read_forwarded
 from forewarn.errors import CallerError, ForewarnError
-from forewarn.host_port import host_of_url
-from forewarn.http_client import ANSWER_BYTES_MAX
 from forewarn.ids import Ids
-from forewarn.replication.http_stream import HttpBroken, HttpStream
+from forewarn.replication.http_stream import HttpBroken
 from forewarn.replication.messages import (
     POLLED_MAX,
     FeedUnreadable,
@@ -133,15 +129,9 @@ class RelayEndpoint:
 class Relay:
     """A follower's side of the relay: the upstream of its nodes. Use it on one event loop."""
 
-    def __init__(self, url: Callable[[], str], token: Callable[[], str], ca_file: str = "") -> None:
-        """Report to the active process.
-
-        `url` returns its URL, and `token` the token of its lease.
-        """
-        self._url = url
-        self._token = token
-        self._ca_file = ca_file
-        self._tls: ssl.SSLContext | None = None
+    def __init__(self, active: ActiveProcess) -> None:
+        """Report to the active process."""
+        self._active = active
         self._process = Ids().token("follower")
         #: Requests that no call has taken, with their results.
         self._requests: deque[tuple[Request, asyncio.Future[RequestAnswer]]] = deque()
@@ -293,30 +283,13 @@ class Relay:
                     self._dirty.set()
 
     async def _call(self, relayed: Relayed) -> RelayAnswer:
-        url, token = self._url(), self._token()
-        if not url:
-            raise ConnectionError("no process is active")
         async with asyncio.timeout(CALL_S if isinstance(relayed, RelayedReport) else ANSWERED_S):
-            stream = await self._connect(url)
+            stream = await self._active.connect()
             try:
-                headers = {LEASE_HEADER.decode(): token}
+                headers = dict((self._active.proof(),))
                 response = await stream.exchange("POST", RELAY_PATH, headers, body=encoded(relayed))
             finally:
                 stream.close()
         if response.status != 200:
             raise RelayRefused(response.status)
         return read_relay_answer(response.body)
-
-    async def _connect(self, url: str) -> HttpStream:
-        """Open a connection to the server of a URL, or of `unix:PATH`."""
-        if url.startswith("unix:"):
-            path = url.removeprefix("unix:")
-            return HttpStream(
-                await asyncio.open_unix_connection(path), "localhost", ANSWER_BYTES_MAX
-            )
-        parts, tls = urlsplit(url), None
-        if parts.scheme == "https":
-            tls = self._tls = self._tls or ssl.create_default_context(cafile=self._ca_file or None)
-        host, port = host_of_url(parts.hostname or ""), parts.port or (443 if tls else 80)
-        streams = await asyncio.open_connection(host, port, ssl=tls)
-        return HttpStream(streams, parts.netloc, ANSWER_BYTES_MAX)

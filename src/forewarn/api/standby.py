@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import http.client
 import re
-import socket
+import ssl
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.connections import SAFE
 from forewarn.api.responses import left, refusal
 from forewarn.errors import CallerError, PeerError
-from forewarn.http_client import new_connection
+from forewarn.host_port import host_of_url
+from forewarn.http_client import ANSWER_BYTES_MAX
+from forewarn.replication.http_stream import HttpBroken, HttpStream
 
 #: Maximum number of forwarded calls at a time, including watches; further calls wait.
 FORWARDED_MAX = 200
@@ -37,11 +38,9 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 #: Time limit of a repeatable call's wait for an active process, longer than a lease's term, and
 #: delay before a repetition, in seconds.
 TAKEOVER_S, AGAIN_S = 8.0, 0.2
-#: Time limit of each socket operation, in seconds; streams of the active process are never silent
-#: for so long.
+#: Time limit of each step of an exchange, in seconds; streams of the active process are never
+#: silent for so long.
 STEP_S = 60.0
-#: Size of a forwarded part of an answer, in bytes.
-PART_BYTES = 65536
 #: Header of a forwarded call. A process never forwards a call with this header, and identifies its
 #: caller only by a token or session in the call.
 FORWARDED_HEADER = b"forewarn-forwarded"
@@ -74,33 +73,78 @@ class ForwardedTooLarge(CallerError):
     advice = "Divide the body into several calls."
 
 
-class Forwarder:
-    """Forwards calls to the active process; an ASGI application."""
+class ActiveProcess:
+    """The active process, as a follower reaches it."""
 
     def __init__(self, url: Callable[[], str], lease: Callable[[], str], ca_file: str = "") -> None:
-        """Forward calls to the active process.
+        """Reach the active process.
 
         Args:
             url: returns its URL; empty: no process is active.
             lease: returns the token of its lease.
             ca_file: the CA file of its server; empty: the system's.
         """
-        #: Paths of reads that only the active process can answer.
-        self.active_paths = re.compile("")
-        self._successor: ASGIApp | None = None
         self.url = url
         self._lease = lease
         self._ca_file = ca_file
-        self._threads = ThreadPoolExecutor(FORWARDED_MAX, "forwarded")
-        self._open: set[_Exchange] = set()
+
+    def proof(self) -> tuple[str, str]:
+        """Return the header by which the active process knows a process of its store."""
+        return LEASE_HEADER.decode(), self._lease()
+
+    async def connect(self) -> HttpStream:
+        """Open a connection.
+
+        Raises:
+            OSError: no process is active, or it cannot be reached.
+        """
+        url = self.url()
+        if not url:
+            raise ConnectionError("no process is active")
+        if url.startswith("unix:"):
+            streams = await asyncio.open_unix_connection(url.removeprefix("unix:"))
+            return HttpStream(streams, "localhost", ANSWER_BYTES_MAX)
+        parts, tls = urlsplit(url), None
+        if parts.scheme == "https":
+            tls = _tls_of(self._ca_file, _changed_ns(self._ca_file))
+        host, port = host_of_url(parts.hostname or ""), parts.port or (443 if tls else 80)
+        streams = await asyncio.open_connection(host, port, ssl=tls)
+        return HttpStream(streams, parts.netloc, ANSWER_BYTES_MAX)
+
+
+def _changed_ns(file: str) -> int:
+    """Return when a file was last changed, so that a new CA counts at once."""
+    return Path(file).stat().st_mtime_ns if file else 0
+
+
+@lru_cache(1)
+def _tls_of(ca_file: str, _changed_ns: int) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca_file or None)
+
+
+class Forwarder:
+    """Forwards calls to the active process; an ASGI application."""
+
+    def __init__(self, active: ActiveProcess) -> None:
+        """Forward calls to the active process."""
+        #: Paths of reads that only the active process can answer.
+        self.active_paths = re.compile("")
+        self._active = active
+        self._successor: ASGIApp | None = None
+        self._free = asyncio.Semaphore(FORWARDED_MAX)
+        self._attempts: set[asyncio.Task[None]] = set()
         self._stopped = False
+
+    @property
+    def url(self) -> str:
+        """The URL of the active process; empty: no process is active."""
+        return self._active.url()
 
     def stop(self) -> None:
         """End the running calls, and accept no further calls."""
         self._stopped = True
-        for exchange in tuple(self._open):
-            exchange.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for each in self._attempts:
+            each.cancel()
 
     def end_with(self, successor: ASGIApp) -> None:
         """Pass waiting calls to an application, because this process is active now."""
@@ -127,112 +171,92 @@ class Forwarder:
                 return
             if self._stopped:
                 break
-            exchange = _Exchange(scope, body, self._ca_file)
-            self._open.add(exchange)
+            attempt = _Attempt(self._active, scope, body)
             try:
-                response = await self._begin(exchange)
-            except (OSError, http.client.HTTPException) as error:
+                await self._try(attempt, receive, send)
+            except (OSError, EOFError, HttpBroken) as error:
                 reason = f": {error}"
-            else:
-                # Close the connection, so that the caller notices a truncated answer.
-                with suppress(OSError, http.client.HTTPException, RuntimeError):
-                    await self._pass_on(response, receive, send)
+            if attempt.answered:  # an incomplete answer ends with its connection
                 return
-            finally:
-                self._open.discard(exchange)
-                exchange.close()
-            if (exchange.sent and not repeatable) or loop.time() > until_s:
+            if (attempt.sent and not repeatable) or loop.time() > until_s:
                 break
             await asyncio.sleep(AGAIN_S)
         await refusal(StandingBy(reason=reason))(scope, receive, send)
 
-    async def _begin(self, exchange: _Exchange) -> http.client.HTTPResponse:
-        """Send a call on a thread; `stop` cancels a wait for a thread, but not the call's task."""
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    async def _try(self, attempt: _Attempt, receive: Receive, send: Send) -> None:
+        """Carry out an attempt in a task, which `stop` cancels without the call's own."""
+        task = asyncio.create_task(self._take_turn(attempt, receive, send))
+        self._attempts.add(task)
+        task.add_done_callback(self._attempts.discard)
         try:
-            url, lease = self.url(), self._lease()
-            return await loop.run_in_executor(self._threads, exchange.begin, url, lease)
-        except asyncio.CancelledError:
-            if task is None or task.cancelling():
-                raise
-            raise ConnectionError("this process forwards no more") from None
-
-    async def _pass_on(
-        self, response: http.client.HTTPResponse, receive: Receive, send: Send
-    ) -> None:
-        """Forward an answer in parts until the answer ends or the caller disconnects."""
-        loop, gone = asyncio.get_running_loop(), asyncio.ensure_future(left(receive))
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": _response_headers(response),
-            }
-        )
-        part = b"begun"
-        try:
-            while part:
-                reading = loop.run_in_executor(self._threads, response.read1, PART_BYTES)
-                either: list[asyncio.Future[Any]] = [reading, gone]
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    return
-                part = reading.result()
-                await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
+            await asyncio.wait((task,))
         finally:
-            gone.cancel()
+            task.cancel()
+        if not task.cancelled():
+            task.result()
+
+    async def _take_turn(self, attempt: _Attempt, receive: Receive, send: Send) -> None:
+        async with self._free:
+            await attempt.run(receive, send)
 
 
-class _Exchange:
-    """One call to the active process."""
+class _Attempt:
+    """One attempt to have a call answered by the active process."""
 
-    def __init__(self, scope: Scope, body: bytes, ca_file: str) -> None:
+    def __init__(self, active: ActiveProcess, scope: Scope, body: bytes) -> None:
+        self._active = active
         self._scope = scope
         self._body = body
-        self._ca_file = ca_file
-        self._connection: http.client.HTTPConnection | None = None
         #: Whether the active process may have received the call.
         self.sent = False
+        #: Whether the caller has received the beginning of the answer.
+        self.answered = False
 
-    def begin(self, url: str, lease: str) -> http.client.HTTPResponse:
-        """Send the call with the lease's token; return the head of its answer.
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Forward the answer in pieces until it ends or the caller disconnects.
 
         Raises:
-            OSError, HTTPException: sending failed, or no answer arrived.
+            OSError, EOFError, HttpBroken: there was no complete answer.
         """
-        if not url:
-            raise ConnectionError("no process is active")
-        connection = self._connection = new_connection(url, self._ca_file, timeout_s=STEP_S)
-        connection.connect()
-        scope = self._scope
-        path = scope["raw_path"].decode() + ("?" if scope["query_string"] else "")
-        connection.putrequest(
-            scope["method"],
-            path + scope["query_string"].decode(),
-            skip_accept_encoding=True,
-            skip_host=True,  # a browser's `Origin` is compared with `Host`
-        )
-        for name, text in scope["headers"]:
-            if name not in OF_CONNECTION and name not in OF_RELAY:
-                connection.putheader(name, text)
-        connection.putheader(FORWARDED_HEADER, b"1")
-        connection.putheader(LEASE_HEADER, lease)
-        if scope.get("client"):  # a caller at a Unix socket has this machine's address
-            connection.putheader(ORIGIN_HEADER, scope["client"][0])
-        connection.putheader("content-length", str(len(self._body)))
-        self.sent = True
-        connection.endheaders(self._body)
-        return connection.getresponse()
+        async with asyncio.timeout(STEP_S):
+            stream = await self._active.connect()
+        gone: asyncio.Future[None] | None = None
+        try:
+            self.sent, scope = True, self._scope
+            target = scope["raw_path"] + (b"?" if scope["query_string"] else b"")
+            target += scope["query_string"]
+            async with asyncio.timeout(STEP_S):
+                head = await stream.begin(
+                    scope["method"], target.decode("latin-1"), self._fields(), body=self._body
+                )
+            fields = [(name.encode(), text.encode("latin-1")) for name, text in head.fields]
+            shown = [each for each in fields if each[0] not in OF_CONNECTION]
+            self.answered = True
+            gone = asyncio.ensure_future(left(receive))
+            gone.add_done_callback(lambda _: stream.close())  # which ends the wait for a piece
+            await send({"type": "http.response.start", "status": head.status, "headers": shown})
+            piece = b"begun"
+            while piece:
+                async with asyncio.timeout(STEP_S):
+                    piece = await stream.piece()
+                more = bool(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        finally:
+            stream.close()
+            if gone is not None:
+                gone.cancel()
 
-    def close(self) -> None:
-        """Close the connection; a thread that reads from it receives an error."""
-        connection = self._connection
-        if connection is None:
-            return
-        with suppress(OSError):
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
-        connection.close()
+    def _fields(self) -> list[tuple[str, str]]:
+        """Return the call's headers, with those of the relay; a browser compares its `Host`."""
+        fields = [
+            (name.decode("latin-1"), text.decode("latin-1"))
+            for name, text in self._scope["headers"]
+            if name not in OF_CONNECTION and name not in OF_RELAY
+        ]
+        fields += [(FORWARDED_HEADER.decode(), "1"), self._active.proof()]
+        if self._scope.get("client"):  # a caller at a Unix socket has this machine's address
+            fields.append((ORIGIN_HEADER.decode(), self._scope["client"][0]))
+        return [*fields, ("content-length", str(len(self._body)))]
 
 
 def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
@@ -242,14 +266,6 @@ def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
     """
     given = headers.get(LEASE_HEADER, b"")
     return bool(lease) and hmac.compare_digest(given, lease.encode())
-
-
-def _response_headers(response: http.client.HTTPResponse) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an answer that the caller receives."""
-    headers = [
-        (name.lower().encode(), text.encode("latin-1")) for name, text in response.headers.items()
-    ]
-    return [each for each in headers if each[0] not in OF_CONNECTION]
 
 
 async def read_forwarded(receive: Receive) -> bytes:

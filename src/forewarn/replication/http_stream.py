@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from forewarn.errors import PeerError
@@ -11,9 +12,13 @@ from forewarn.errors import PeerError
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Maximum length of a response's head, in bytes."""
+"""Maximum length of a response's head, in bytes: the limit of a stream's line."""
+
+PIECE_BYTES_MAX = 64 * 1024
+"""Maximum length of a piece of a body, in bytes."""
 
 _NO_BODY = frozenset({204, 304})
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 
 class HttpBroken(PeerError):
@@ -33,6 +38,14 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
+class HttpHead(NamedTuple):
+    """The head of a response, whose body follows in pieces."""
+
+    status: int
+    fields: tuple[tuple[str, str], ...]
+    """Headers with lower-case names, in their order."""
+
+
 class HttpStream:
     """One connection; the caller limits the time of each call."""
 
@@ -41,6 +54,10 @@ class HttpStream:
         self._reader, self._writer = streams
         self._host = host
         self._body_bytes_max = body_bytes_max
+        self._stays = False
+        self._left: int | None = 0
+        """Bytes until the end of the body, or of its current chunk; None: until the stream's."""
+        self._is_chunked = False
         self.usable = True
         """Whether another request may follow."""
 
@@ -52,47 +69,114 @@ class HttpStream:
         Raises:
             OSError, EOFError, HttpBroken: no response has arrived; the connection is closed.
         """
-        self.usable, lines = False, [f"{method} {target} HTTP/1.1", f"Host: {self._host}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
+        fields = [("Host", self._host), *headers.items()]
         if body:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        if self._writer.transport.is_closing():
-            raise ConnectionResetError("the connection is closed")
+            fields += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         try:
-            self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-            await self._writer.drain()
-            response, stays = await self._read()
+            head = await self.begin(method, target, fields, body=body)
+            return HttpAnswer(head.status, dict(head.fields), await self._body())
         except BaseException:
             self.close()
             raise
-        self.usable = stays
-        if not stays:
-            self.close()
-        return response
+
+    async def begin(
+        self, method: str, target: str, fields: Iterable[tuple[str, str]], *, body: bytes = b""
+    ) -> HttpHead:
+        """Send a request with these headers, and return the head of the response.
+
+        Raises:
+            OSError, EOFError, HttpBroken: no response has arrived; close the connection.
+        """
+        self.usable = False
+        if self._writer.transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {text}" for name, text in fields)]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        await self._writer.drain()
+        head = await self._head()
+        while 100 <= head.status < 200:
+            head = await self._head()
+        if method == "HEAD" or head.status in _NO_BODY:
+            self._left, self._is_chunked = 0, False
+            self._end()
+        return head
+
+    async def piece(self) -> bytes:
+        """Return the next piece of the body; empty after the last one. Raises as `begin`."""
+        if self._is_chunked and not self._left:
+            self._left = await self._chunk()
+        if self._left == 0:
+            self._end()
+            return b""
+        length = PIECE_BYTES_MAX if self._left is None else min(self._left, PIECE_BYTES_MAX)
+        data = await self._reader.read(length)
+        if self._left is not None:
+            if not data:
+                raise EOFError("the response has ended early")
+            self._left -= len(data)
+        elif not data:
+            self._end()
+        return data
 
     def close(self) -> None:
         """Close the connection."""
         self.usable = False
         self._writer.close()
 
-    async def _read(self) -> tuple[HttpAnswer, bool]:
+    def _end(self) -> None:
+        """Note the end of a response."""
+        self._is_chunked, self.usable = False, self._stays
+        if not self._stays:
+            self.close()
+
+    async def _body(self) -> bytes:
+        pieces, size = [], 0
+        while piece := await self.piece():
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._body_bytes_max:
+                raise HttpBroken(reason=f"it has more than {self._body_bytes_max} bytes")
+        return b"".join(pieces)
+
+    async def _head(self) -> HttpHead:
         try:
-            head = await self._reader.readuntil(b"\r\n\r\n")
+            text = await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError as error:
             raise HttpBroken(reason="its head is too long") from error
-        first, *lines = head.decode("latin-1").split("\r\n")
+        first, *lines = text.decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise HttpBroken(reason="it is not HTTP/1")
         pairs = (line.partition(":") for line in lines if line)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        status = int(rest[:3])
-        stays = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-        if status in _NO_BODY:
-            return HttpAnswer(status, headers, b""), stays
+        fields = tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
+        headers = dict(fields)
+        self._stays = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        self._is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         length = headers.get("content-length", "")
-        if not length and not stays:  # the end of the connection ends the body
-            return HttpAnswer(status, headers, await self._reader.read(self._body_bytes_max)), False
-        if not length.isdecimal() or int(length[:18]) > self._body_bytes_max:
-            raise HttpBroken(reason=f"its Content-Length is {length[:40]!r}")
-        return HttpAnswer(status, headers, await self._reader.readexactly(int(length))), stays
+        self._left = 0
+        if not self._is_chunked and length:
+            if not length.isdecimal():
+                raise HttpBroken(reason=f"its Content-Length is {length[:40]!r}")
+            self._left = int(length[:18])
+        elif not self._is_chunked:
+            self._left, self._stays = None, False
+        return HttpHead(int(rest[:3]), fields)
+
+    async def _chunk(self) -> int:
+        """Return the length of the next chunk; 0 after the last one."""
+        line = await self._line()
+        if line == b"\r\n":  # the end of the chunk before
+            line = await self._line()
+        size = line.partition(b";")[0].strip()
+        if not _CHUNK_SIZE.fullmatch(size):
+            raise HttpBroken(reason=f"a chunk has the length {size[:16]!r}")
+        length = int(size, 16)
+        if not length and await self._line() != b"\r\n":
+            raise HttpBroken(reason="it has trailers")
+        return length
+
+    async def _line(self) -> bytes:
+        try:
+            return await self._reader.readline()
+        except ValueError as error:
+            raise HttpBroken(reason="a line is too long") from error

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.api.relay import Relay
+    from forewarn.api.standby import ActiveProcess
     from forewarn.clock import Clock
     from forewarn.control.plane import StateView
     from forewarn.core.step import StepResult
@@ -506,12 +507,14 @@ class Daemon:
             (telemetry,) = await imported("forewarn.telemetry.endpoint")
             scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
             until.push_async_callback(scraped.stop)
-        parts = self.parts = await self._build_follower(tenure)
+        (standby,) = await imported("forewarn.api.standby")
+        active: ActiveProcess = standby.ActiveProcess(
+            lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
+        )
+        parts = self.parts = await self._build_follower(active)
         follower = parts.control
         self._closing.push_async_callback(self.operators.stop)
-        await self.operators.serve_followed(
-            follower, lambda: tenure.holder_url, lambda: tenure.holder
-        )
+        await self.operators.serve_followed(follower, active)
         if parts.feed is not None and parts.relay is not None:
             self.bridge.follow(parts.metadata.service, parts.relay)
             await self.node_feed.follow(parts.feed, follower, parts.relay)
@@ -520,7 +523,7 @@ class Daemon:
         follower.start()
         self.hooks.on_standby(self.operators.address)
 
-    async def _build_follower(self, tenure: Tenure) -> FollowerParts:
+    async def _build_follower(self, active: ActiveProcess) -> FollowerParts:
         """Build the parts that follow the active process."""
         metadata, degraded = self._new_metadata(), self.configured.degraded
         follower = StateFollower(
@@ -545,9 +548,7 @@ class Daemon:
         if not (self.settings.feed.listen and self.settings.listen.operator):
             return FollowerParts(metadata, follower, None, None)
         (relays,) = await imported("forewarn.api.relay")
-        relay: Relay = relays.Relay(
-            lambda: tenure.holder_url, lambda: tenure.holder, self.settings.operator.url_ca
-        )
+        relay: Relay = relays.Relay(active)
         return FollowerParts(metadata, follower, relay, self._new_feed())
 
     def _end_superseded(self, error: ForewarnError) -> None:

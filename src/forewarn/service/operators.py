@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.api.oidc import Oidc
     from forewarn.api.relay import RelayEndpoint
     from forewarn.api.server import ReplaceableApp
-    from forewarn.api.standby import Forwarder
+    from forewarn.api.standby import ActiveProcess, Forwarder
     from forewarn.clock import Clock
     from forewarn.control.readable import ReadableControl
     from forewarn.control.run_loop import ControlLoop
@@ -193,17 +193,12 @@ class OperatorApi:
             self._forwarder.end_with(app)
         self._app.replace(app)
 
-    async def serve_followed(
-        self, control: ReadableControl, leader: Callable[[], str], lease: Callable[[], str]
-    ) -> None:
-        """Serve operators from the followed state, and forward calls to the leader.
-
-        `leader` returns the leader's URL, and `lease` the token of its lease.
-        """
+    async def serve_followed(self, control: ReadableControl, active: ActiveProcess) -> None:
+        """Serve operators from the followed state, and forward calls to the active process."""
         settings = self._service.settings
         if settings.listen.operator:
             (standby,) = await imported("forewarn.api.standby")
-            self._forwarder = standby.Forwarder(leader, lease, settings.operator.url_ca)
+            self._forwarder = standby.Forwarder(active)
             await self.serve(control)
 
     async def serve_azure(self) -> None:
