@@ -109,7 +109,8 @@ def feed_of(shape: Shape) -> FeedServer:
     """Return a feed of a fleet with one host for each node, and a view that all nodes share."""
     be_patient(shape)
     access = NodeAccess(["*"], lambda _, token: token == TOKEN)
-    pace_of = (lambda _: PATIENT) if shape.patient else pace.pace_for
+    timely = functools.partial(pace.pace_for, is_tls=shape.tls)
+    pace_of = (lambda _: PATIENT) if shape.patient else timely
     server = FeedServer(Control(), epoch="bench", access=access, pace=pace_of)
     callers = [
         Caller(f"vm-{n}", f"g{n // CONCERNED}", f"g{n // CONCERNED}", host=f"n{n % shape.nodes}")

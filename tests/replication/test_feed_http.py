@@ -9,14 +9,22 @@ from pathlib import Path
 import pytest
 
 from forewarn.replication import feed_client, server
+from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
 from forewarn.replication.feed_tag import FeedTag, read_tag
+from forewarn.replication.http_stream import Streams
 from forewarn.replication.messages import DocumentChange, FeedUnreadable, PollReport, encoded
-from forewarn.replication.pace import CLOCK, PACE, pace_for, read_pace
+from forewarn.replication.pace import (
+    CLOCK,
+    PACE,
+    FeedPace,
+    pace_for,
+    read_pace,
+)
 from forewarn.replication.requests import EnableRequest
 from forewarn.replication.scopes import digest_of
 from forewarn.replication.server import StoreHistory
 from tests.metadata.feeds import run, until
-from tests.replication.rig import DB_0, READER, WEB_0, WEB_1, WHOLE, Feed, Node, shown
+from tests.replication.rig import DB_0, READER, WEB_0, WEB_1, WHOLE, Feed, Node, shown, token_of
 from tests.waiting import LIMIT_S
 
 DB_2 = DocumentChange(2, publications=(shown("db", 2),))
@@ -385,6 +393,36 @@ def test_pace_depends_on_the_number_of_nodes() -> None:
     assert (few.wait_s, few.report_s, few.return_s < 0.1) == (5.0, 1.0, True)
     assert (many.wait_s, many.report_s, many.return_s) == (25.0, 25.0, 10.0)
     assert read_pace(many.text()) == many
+    assert pace_for(10_000, is_tls=True).return_s == 25.0
+
+
+def test_failed_returns_take_the_stated_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of nodes that all try every few seconds would keep it busy with that. H-5."""
+    monkeypatch.setattr(feed_client, "RETRY_S", 0.001)
+    monkeypatch.setattr(feed_client, "RETRY_S_MAX", 0.002)
+    tries_s: list[float] = []
+
+    async def connect(address: str, tls: object) -> Streams:
+        assert tls is None
+        tries_s.append(asyncio.get_running_loop().time())
+        return await feed_client.connect(address)
+
+    async def story() -> None:
+        feed = Feed(tmp_path)
+        feed.pace = FeedPace(wait_s=25.0, report_s=0.0, return_s=0.5)
+        await feed.start()
+        route = FeedRoute(connect)
+        identity = NodeIdentity("n1", token=token_of("n1"))
+        node = FeedClient(feed.address, lambda _: None, identity=identity, route=route)
+        node.start()
+        await node.followed.wait()
+        await feed.stop()
+        await until(lambda: len(tries_s) > 3 and tries_s[-1] - tries_s[-2] > 0.1)
+        await node.stop()
+
+    run(story())
 
 
 def test_node_states_its_hosts_in_each_request(tmp_path: Path) -> None:

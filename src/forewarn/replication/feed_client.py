@@ -54,7 +54,8 @@ ASKING_MAX = 16
 """Maximum number of requests of a node under way at a time."""
 
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
-"""Pause before a node asks again after a failure; the pause doubles up to the maximum."""
+"""Pause before a node asks again after a failure; the pause doubles up to the maximum, or to the
+time that the control plane has stated for returns."""
 
 CONNECT_S_MAX = 3.0
 """Time limit of a connection attempt, before the next address is tried."""
@@ -440,7 +441,7 @@ class FeedClient:
             share = (1 + self._route.ids.fraction("retry")) / 2 / len(self._addresses)
             spread_s = loss_s * self._route.ids.fraction("return")
             await asyncio.sleep(pause_s * share + spread_s)
-            pause_s = min(pause_s * 2, RETRY_S_MAX)
+            pause_s = min(pause_s * 2, max(RETRY_S_MAX, self._pace.return_s))
 
     async def _follow_address(self) -> None:
         """Ask one control plane again and again, until it fails."""

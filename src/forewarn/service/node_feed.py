@@ -65,13 +65,15 @@ class NodeFeed:
         if not feed.listen and self._settings.listen.workers <= 0:
             return None
         from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
+        from forewarn.replication.pace import pace_for  # noqa: PLC0415
         from forewarn.replication.server import FeedServer, StoreHistory  # noqa: PLC0415
 
         access = None
         if feed.listen:
             access = NodeAccess(feed.hosts, self.proves_node, self.may_read)
         history = StoreHistory(newest_commit, check_commit)
-        server = FeedServer(self._bridge, epoch=epoch, access=access, history=history)
+        pace = partial(pace_for, is_tls=bool(feed.certificate))
+        server = FeedServer(self._bridge, epoch=epoch, access=access, pace=pace, history=history)
         self._closing.push_async_callback(server.stop)
         return server
 
