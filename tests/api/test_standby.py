@@ -86,6 +86,23 @@ def test_call_without_answer_is_repeated_only_with_a_key(
     assert (len(active.calls) > 1) == keyed
 
 
+def test_call_that_breaks_off_is_not_forwarded() -> None:
+    """The first half of a topology, in TOML, may be a topology. Source: H-4."""
+    active = Active(lambda _: None)
+
+    async def story() -> None:
+        async with await active.start():
+            body, sent = asyncio.Queue[dict[str, object]](), asyncio.Queue[Any]()
+            body.put_nowait(BODY | {"body": b'location = "north"', "more_body": True})
+            body.put_nowait({"type": "http.disconnect"})
+            forwarder = Forwarder(ActiveProcess(lambda: active.url, lambda: "lease"))
+            await forwarder(SCOPE | {"method": "PUT"}, body.get, sent.put)
+            assert sent.empty()
+
+    asyncio.run(story())
+    assert active.calls == []
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n"
 
 

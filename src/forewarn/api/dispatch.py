@@ -29,7 +29,7 @@ from forewarn.api.file_process import NAMES_BODIES, read_file
 from forewarn.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from forewarn.api.idempotency import answered_once
 from forewarn.api.refusal_log import REFUSALS
-from forewarn.api.responses import encoded, left, refusal
+from forewarn.api.responses import BodyTooLarge, body_of, encoded, left, refusal
 from forewarn.api.routes import (
     PUBLIC_BYTES_MAX,
     AnyRoute,
@@ -78,15 +78,6 @@ class MethodRefused(CallerError):
     status = 405
     message = "{path} accepts {allowed}, not {method}."
     advice = "See /v1/openapi.json or 'Operator API' in the documentation."
-
-
-class BodyTooLarge(CallerError):
-    """The body exceeds the limit."""
-
-    code = "body-too-large"
-    status = 413
-    message = "The body is larger than {limit} bytes."
-    advice = "Send the data in several smaller requests."
 
 
 class MediaRefused(CallerError):
@@ -366,14 +357,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise BodyTooLarge(limit=limit)
-    parts = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise BodyTooLarge(limit=limit)
-        parts.append(part)
-    return b"".join(parts)
+    return await body_of(request.receive, limit)
 
 
 def _response(response: ApiResponse) -> Response:

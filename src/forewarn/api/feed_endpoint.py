@@ -14,12 +14,13 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT, ApiConnection
 from forewarn.api.listener import FEED
-from forewarn.api.responses import encoded, refusal
+from forewarn.api.responses import body_of, encoded, refusal
 from forewarn.api.server import OperatorServer, start_operator
 from forewarn.api.uvicorn_adapter import EmbeddedServer
 from forewarn.connection_table import TrackedConnection, listeners_at
@@ -69,15 +70,6 @@ class NodeRequestUnreadable(CallerError):
     status = 400
     message = "A metadata node's request cannot be read: {reason}."
     advice = FeedUnreadable.advice
-
-
-class FeedBodyTooLarge(CallerError):
-    """A node's POST is too long."""
-
-    code = "feed-body-too-large"
-    status = 413
-    message = "A metadata node may send at most {limit} bytes."
-    advice = "Report this bug."
 
 
 class FeedConnection(ApiConnection):
@@ -150,6 +142,8 @@ class FeedEndpoint:
         source = scope["state"][CONNECTION].source
         try:
             response = await self._answer(scope, receive, source)
+        except ClientDisconnect:
+            return
         except NodeRefused as refused:
             self._server.refuse(source, refused)
             response = refusal(refused)
@@ -169,7 +163,7 @@ class FeedEndpoint:
             return await self._follow(caller, scope, headers, wait_s=query.wait_s)
         if method != "POST" or not caller.instance:
             raise FeedPathUnknown(what=f"method {method[:20]} without a node's process")
-        body = await _body_of(receive)
+        body = await body_of(receive, BODY_BYTES_MAX)
         self._server.charge(name, 1 + len(body) // COST_BYTES)
         try:
             message = read_request(body)
@@ -268,16 +262,3 @@ class FeedPort:
         """Close the addresses, after the end of waiting requests."""
         for each in self._servers:
             await each.stop()
-
-
-async def _body_of(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return body
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > BODY_BYTES_MAX:
-            raise FeedBodyTooLarge(limit=BODY_BYTES_MAX)
-    return body

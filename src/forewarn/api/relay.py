@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forewarn.api.connections import ADMIT
-from forewarn.api.responses import encoded
-from forewarn.api.standby import ActiveProcess, StandingBy, proves_relay, read_forwarded
+from forewarn.api.responses import body_of, encoded
+from forewarn.api.standby import BODY_BYTES_MAX, ActiveProcess, StandingBy, proves_relay
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.ids import Ids
 from forewarn.replication.http_stream import HttpBroken
@@ -97,8 +98,10 @@ class RelayEndpoint:
             return
         scope.get("state", {}).get(ADMIT, lambda: None)()
         try:
-            relayed = read_relayed(await read_forwarded(receive))
+            relayed = read_relayed(await body_of(receive, BODY_BYTES_MAX))
             answer = await self._act(relayed)
+        except ClientDisconnect:
+            return
         except (FeedUnreadable, CallerError):
             await Response(status_code=400)(scope, receive, send)
         except ForewarnError:

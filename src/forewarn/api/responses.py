@@ -1,4 +1,4 @@
-"""Encoding of values as JSON, and of errors as responses."""
+"""Bodies of requests, values as JSON, and errors as responses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError
 
 #: Retry-After of a refusal because of a full limit, in seconds.
 _RETRY_AFTER_S = {429: "1", 503: "2"}
+
+
+class BodyTooLarge(CallerError):
+    """The body exceeds the limit."""
+
+    code = "body-too-large"
+    status = 413
+    message = "The body is larger than {limit} bytes."
+    advice = "Send the data in several smaller requests."
 
 
 #: Encode a value as compact JSON in UTF-8; ten times faster than the standard library for a page of
@@ -43,6 +53,26 @@ def refusal(error: ForewarnError) -> Response:
 def error_body(error: ForewarnError) -> dict[str, dict[str, str]]:
     """Return the response body of an error."""
     return {"error": {"code": error.code, "message": str(error), "advice": error.advice_text()}}
+
+
+async def body_of(receive: Receive, limit: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge: it has more bytes than allowed.
+        ClientDisconnect: the caller disconnected before its end, so it must have no effect.
+    """
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, more = message.get("body", b""), message.get("more_body", False)
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(limit=limit)
+    return b"".join(parts)
 
 
 async def left(receive: Receive) -> None:

@@ -22,10 +22,11 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.connections import SAFE
-from forewarn.api.responses import left, refusal
+from forewarn.api.responses import body_of, left, refusal
 from forewarn.errors import CallerError, PeerError
 from forewarn.host_port import host_of_url
 from forewarn.http_client import ANSWER_BYTES_MAX
@@ -62,15 +63,6 @@ class StandingBy(PeerError):
     status = 503
     message = "This process is a follower and reaches no active process{reason}."
     advice = "Repeat the call. For a change, send the same Idempotency-Key."
-
-
-class ForwardedTooLarge(CallerError):
-    """The body exceeds the limit of every process."""
-
-    code = "forwarded-too-large"
-    status = 413
-    message = "The body has more than {bytes_max} bytes."
-    advice = "Divide the body into several calls."
 
 
 class ActiveProcess:
@@ -161,7 +153,9 @@ class Forwarder:
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
         try:
-            body = await read_forwarded(receive)
+            body = await body_of(receive, BODY_BYTES_MAX)
+        except ClientDisconnect:
+            return
         except CallerError as error:
             await refusal(error)(scope, receive, send)
             return
@@ -266,22 +260,6 @@ def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
     """
     given = headers.get(LEASE_HEADER, b"")
     return bool(lease) and hmac.compare_digest(given, lease.encode())
-
-
-async def read_forwarded(receive: Receive) -> bytes:
-    """Return the body of a call.
-
-    Raises:
-        ForwardedTooLarge: the body is too large.
-    """
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > BODY_BYTES_MAX:
-            raise ForwardedTooLarge(bytes_max=BODY_BYTES_MAX)
-    return body
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
