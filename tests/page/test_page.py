@@ -96,14 +96,18 @@ def show(page: Browser, url: str) -> None:
 
 
 def press(page: Browser, hand: str, selector: str) -> None:
-    """Press a button by mouse or finger, or find it with Tab and press Enter."""
-    if hand == "mouse":
-        page.click(selector)
-    elif hand == "touch":
-        page.tap(selector)
-    else:
-        page.tab_to(selector)
-        page.key("Enter")
+    """Press a button by mouse or finger, or find it with Tab and press Enter; also in a menu."""
+    page.until(f"document.querySelector({json.dumps(selector)})", f"there is {selector}")
+    closed = f"document.querySelector({json.dumps(selector)})?.closest('.menu:not([open]) > div')"
+    of_menu = f".menu:has({selector.removeprefix('main ')}) > summary"
+    for each in (of_menu, selector) if page.run(f"Boolean({closed})") else (selector,):
+        if hand == "mouse":
+            page.click(each)
+        elif hand == "touch":
+            page.tap(each)
+        else:
+            page.tab_to(each)
+            page.key("Enter")
 
 
 def fill(page: Browser, hand: str, selector: str, text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.live import Live
 from tests.page.browser import PROGRAM, Browser
-from tests.page.test_page import browser, fill, page, press, service, show
+from tests.page.test_page import AXE, axe_findings, browser, fill, page, press, service, show
 
 __all__ = ["browser", "page", "service"]
 pytestmark = [
@@ -105,7 +105,7 @@ NIGHT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
         "Request work: done.",
     ),
     "report a failure": (
-        (f"{FIND}=h6", "[data-act=fail_host]", SUBMIT),
+        (f"{FIND}=h6", ".menu > summary", "[data-act=fail_host]", SUBMIT),
         {},
         "Report failure of h6: done.",
     ),
@@ -197,3 +197,41 @@ def test_night_tasks_take_four_clicks(page: Browser, service: Live, hands: list[
         service.settle()
     # A name that is looked for may be of another kind.
     page.problems[:] = [each for each in page.problems if "404" not in each]
+
+
+def test_other_actions_are_in_a_menu(page: Browser, service: Live) -> None:
+    """One main action is a button; the menu has others that apply, and survives a redraw."""
+    show(page, f"{service.url}/#/hosts/h1")
+    page.until("document.querySelector('.menu')")
+    assert not page.run("document.querySelector('[data-act=repair_host], [data-act=remove_host]')")
+    press(page, "keyboard", ".menu > summary")
+    page.until("document.querySelector('.menu').open")
+    assert not AXE.exists() or axe_findings(page) == []
+    service.post("/v1/hosts/h1/reboot")
+    page.see("op-1")
+    assert page.run("document.querySelector('.menu').open")
+    page.key("Escape")
+    page.until("document.activeElement.matches('.menu:not([open]) > summary')")
+    service.post("/v1/hosts/h1/fail")
+    page.until("document.querySelector('.head > .buttons > [data-act=repair_host]')")
+    assert not page.run("document.querySelector('[data-act=reboot_host]')")
+
+
+def test_hosts_to_postpone_are_chosen_by_rack(page: Browser, service: Live) -> None:
+    """Only hosts of the maintenance that wait are offered."""
+    for name in ("h1", "h2", "h3"):
+        form = {"zone": "1", "labels": {"rack": "r7" if name == "h3" else "r8"}}
+        service.call("PUT", f"/v1/hosts/{name}", form)
+    service.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT5M"}
+    service.call("POST", "/v1/maintenances", form)
+    show(page, f"{service.url}/#/maintenances/m-1")
+    press(page, "mouse", "main [data-act=postpone_maintenance]")
+    labels = page.until("document.querySelector('dialog .ticks')?.innerText")
+    assert labels.strip() == "Zone 1: r8, 2 hosts"
+    press(page, "mouse", "dialog .ticks input")
+    page.until("document.querySelector('#field-hosts').value === 'h1, h2'")
+    fill(page, "mouse", "#field-until", "+3h")
+    press(page, "mouse", SUBMIT)
+    page.see("Postpone hosts of m-1: done.")
+    assert len(service.get("/v1/maintenances/m-1")["maintenance"]["postponed"]) == 2

@@ -474,6 +474,7 @@ async def list_maintenance_hosts(call: ApiCall) -> ApiResponse:
     )
     work = {each.host: each for each in host_work}
     names = [host for host in maintenance.hosts if host > after][: limit + 1]
-    hosts = HOST_WORK.each((host, work.get(host)) for host in names[:limit])
+    known = (await call.control.fleet()).hosts
+    hosts = HOST_WORK.each((host, work.get(host), known.get(host)) for host in names[:limit])
     following = names[limit - 1] if len(names) > limit else None
     return ApiResponse({"hosts": hosts, "next": following})

@@ -26,7 +26,9 @@ from forewarn.core.maintenance import (
     MaintenanceState,
     Postponement,
 )
+from forewarn.core.naming import RACK
 from forewarn.core.outlook import GroupOutlook, HostRoom
+from forewarn.core.topology import Host
 from forewarn.planning.durations import LearnedDuration, duration_text
 from forewarn.planning.plan import Wave
 from forewarn.rules.blockers import Blocker, every_code
@@ -321,10 +323,12 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
 )
 
 _LEFT: Schema = {"type": "string", "enum": ["left", *(each.value for each in HostState)]}
-HOST_WORK: ObjectSchema[tuple[str, HostWork | None]] = ObjectSchema(
+HOST_WORK: ObjectSchema[tuple[str, HostWork | None, Host | None]] = ObjectSchema(
     "MaintenanceHost",
     "A host of a maintenance. Times in the future are null.",
     Member("host", TEXT, lambda w: w[0]),
+    Member("zone", TEXT, lambda w: w[2].zone if w[2] else ""),
+    Member("rack", TEXT, lambda w: dict(w[2].labels).get(RACK, "") if w[2] else "", "Its label."),
     Member(
         "state",
         _LEFT,

@@ -3,23 +3,25 @@
 import { call, get, may, part, query } from "./api.js";
 import { copy } from "./clipboard.js";
 import { commandOf, commandOfText } from "./commands.js";
-import { buttonGroup, coded, fill, h, labelled, note, press, soft } from "./dom.js";
+import { buttonGroup, coded, fill, h, labelled, menu, note, press, soft } from "./dom.js";
 import { link, plural, words } from "./format.js";
 import { hostPicker, ticked, ticks } from "./host-picker.js";
 import { search, suggest } from "./suggest.js";
 import { timeHint, timePicker } from "./times.js";
 
-/** Kind of object -> its actions with label, operationId and style. */
+const works = (each) => each.health !== "failed";
+
+/** Kind of object -> its actions with label, operationId, style and condition; the main one first. */
 const ACTIONS = {
   hosts: [
-    ["Update", "update_host"],
-    ["Reboot", "reboot_host"],
-    ["Migrate away", "migrate_host"],
     ["Mark healthy", "repair_host", "first", (each) => each.health !== "healthy"],
+    ["Reboot", "reboot_host", "", works],
+    ["Update", "update_host", "", works],
+    ["Migrate away", "migrate_host", "", (each) => works(each) && each.vms.length],
     ["Predict failure", "degrade_host", "", (each) => each.health === "healthy"],
-    ["Report failure", "fail_host", "danger", (each) => each.health !== "failed"],
-    ["Change", "put_host", "plain"],
-    ["Remove", "remove_host", "danger"],
+    ["Report failure", "fail_host", "danger", works],
+    ["Change", "put_host"],
+    ["Remove", "remove_host", "danger", (each) => !each.vms.length],
   ],
   vms: [
     ["Reboot", "reboot_vm"],
@@ -27,7 +29,7 @@ const ACTIONS = {
     ["Reimage", "reimage_vm"],
     ["Evict", "evict_vm", "danger"],
     ["Delete", "delete_vm", "danger"],
-    ["Change", "put_vm", "plain"],
+    ["Change", "put_vm"],
     ["Remove", "remove_vm", "danger"],
   ],
   groups: [
@@ -163,17 +165,28 @@ function resolve(schema, reply) {
   return name ? reply.components.schemas[name] : schema;
 }
 
-/** Returns the buttons of an object's actions. */
-export function buttons(kind, name, record = {}, object = name) {
+/** Returns the buttons of an object's actions; `own` has functions instead of plain dialogs. */
+export function buttons(kind, name, record = {}, { object = name, own = {} } = {}) {
+  return buttonGroup(`Actions on ${name}`, actionsOn(kind, name, { record, object, own }));
+}
+
+function actionsOn(kind, name, { record, object = name, own = {} }) {
+  const perform = (route, label, look) => () =>
+    (own[route] ?? act)(route, { name, object, label, danger: look === "danger", record });
+  return ACTIONS[kind]
+    .filter(([, , , fits]) => !fits || fits(record))
+    .map(([label, route, look = ""]) => button(route, label, look, perform(route, label, look)))
+    .filter(Boolean);
+}
+
+/** Returns the main action on an object, and a menu of the others with `more`. */
+export function mainButton(kind, name, record, more) {
+  const [main, ...others] = actionsOn(kind, name, { record });
+  if (!main) return more;
   return buttonGroup(
     `Actions on ${name}`,
-    ACTIONS[kind]
-      .filter(([, , , fits]) => !fits || fits(record))
-      .map(([label, route, look = ""]) =>
-        button(route, label, look, () =>
-          act(route, { name, object, label, danger: look === "danger", record }),
-        ),
-      ),
+    main,
+    menu("More", `More actions on ${name}`, others, more),
   );
 }
 
@@ -305,6 +318,7 @@ export async function act(
     preview = null,
     plan = null,
     choices = {},
+    among = null,
   },
 ) {
   let row;
@@ -330,7 +344,8 @@ export async function act(
     fields: fieldsOf(row.form, before, fresh).map((each) => ({
       ...each,
       choices: choices[each.name],
-      pick: route === "create_maintenance" && each.name === "hosts",
+      pick: (among || route === "create_maintenance") && each.name === "hosts",
+      among,
       fixed:
         (danger && each.name in given) ||
         (route === "put_group" && !may("remove_group") && GROUP_FIXED.has(each.name)),
@@ -483,7 +498,7 @@ function control(field) {
     hint,
   );
   offerNames(input, field);
-  if (field.pick) box.append(hostPicker(input));
+  if (field.pick) box.append(hostPicker(input, field.among));
   return box;
 }
 

@@ -83,27 +83,33 @@ const SAID = {
 export function orderOf(each) {
   const orders = each.first_groups;
   const owners = new Set(each.resources.map((one) => one.owner));
-  const owner = owners.size === 1 ? [...owners][0] : undefined;
-  const given = owner === undefined ? {} : { owner };
-  const options = { name: each.id, object: each.id, given };
+  const only = owners.size === 1 ? { owner: [...owners][0] } : {};
+  const isOver = Date.parse(each.hand_back_deadline) < now() || each.severity === "emergency";
+  const options = (given, object) => ({ name: each.id, object, given });
+  const orderText = (order) => {
+    const whose = owners.size > 1 && order.owner ? ` of ${order.owner}` : "";
+    const { owner } = order;
+    const named = options({ owner }, `${each.id}${whose}`);
+    return h(
+      "div",
+      {},
+      soft(
+        `Test first: group ${order.group}${whose} on ${order.first.join(", ") || "no host"}, then ${span(order.observation_s * 1000)} of observation. `,
+        order.problem ? `This order does not count: ${order.problem}. ` : "",
+        order.held ? `The owner's other hosts are held: ${order.held}.` : "",
+      ),
+      isOver
+        ? ""
+        : order.held
+          ? rowButton("resume_hosts", "Resume", named)
+          : rowButton("hold_hosts", "Hold", named),
+    );
+  };
   return h(
     "div",
     {},
-    orders.map((order) =>
-      soft(
-        `Test first: group ${order.group}${owners.size > 1 && order.owner ? ` of ${order.owner}` : ""} on ${order.first.join(", ") || "no host"}, then ${span(order.observation_s * 1000)} of observation. `,
-        order.held ? `The other hosts are held: ${order.held}. ` : "",
-        order.problem ? `This does not count: ${order.problem}.` : "",
-      ),
-    ),
-    Date.parse(each.hand_back_deadline) < now() || each.severity === "emergency"
-      ? ""
-      : buttonGroup(
-          `Order of hosts of ${each.id}`,
-          rowButton("name_first_group", "Test first", options),
-          orders.some((order) => !order.held) ? rowButton("hold_hosts", "Hold", options) : "",
-          orders.some((order) => order.held) ? rowButton("resume_hosts", "Resume", options) : "",
-        ),
+    orders.map(orderText),
+    isOver ? "" : rowButton("name_first_group", "Test first", options(only, each.id)),
   );
 }
 

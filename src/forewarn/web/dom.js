@@ -94,6 +94,35 @@ export const press = (label, onclick, { look = "small", spoken = "", data = {} }
 export const buttonGroup = (label, ...children) =>
   h("div", { className: "buttons", role: "group", aria: { label } }, ...children);
 
+/** Returns a button that opens a menu of more buttons; without buttons nothing. */
+export const menu = (label, spoken, ...items) => {
+  const offered = shown(items);
+  if (!offered.length) return "";
+  return h(
+    "details",
+    {
+      className: "menu",
+      data: { menu: spoken },
+      onkeydown: (event) => event.key === "Escape" && closeMenu(event.currentTarget),
+      onclick: (event) => event.target.closest("button") && closeMenu(event.currentTarget),
+    },
+    h("summary", { aria: { label: spoken } }, label),
+    h("div", {}, offered),
+  );
+};
+
+function closeMenu(box) {
+  if (!box.open) return;
+  box.open = false;
+  box.querySelector("summary").focus();
+}
+
+const openMenus = () =>
+  /** @type {NodeListOf<HTMLDetailsElement>} */ (document.querySelectorAll(".menu[open]"));
+addEventListener("pointerdown", ({ target }) => {
+  for (const each of openMenus()) each.open = each.contains(/** @type {Node} */ (target));
+});
+
 /** Returns an input with its label. */
 export const labelled = (input, label) =>
   h("div", { className: "field" }, h("label", { htmlFor: input.id }, label), input);
@@ -142,7 +171,7 @@ export function say(text) {
   setText(document.getElementById("said"), text);
 }
 
-/** Redraws, and restores the focus. */
+/** Redraws, and restores the focus and open menus. */
 export function keepFocus(main, draw) {
   const before = /** @type {HTMLElement} */ (document.activeElement);
   const alike = (one) =>
@@ -155,8 +184,11 @@ export function keepFocus(main, draw) {
   const place = main.contains(before)
     ? [...main.querySelectorAll(before.tagName)].filter(alike).indexOf(before)
     : -1;
+  const menus = [...openMenus()].map((each) => each.dataset.menu);
   const tops = [...main.querySelectorAll(".scroll")].map((each) => each.scrollTop);
   draw();
+  for (const each of main.querySelectorAll(".menu"))
+    each.open ||= menus.includes(each.dataset.menu);
   [...main.querySelectorAll(".scroll")].forEach(
     (each, index) => (each.scrollTop = tops[index] ?? 0),
   );

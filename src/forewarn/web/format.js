@@ -3,7 +3,7 @@
 import { now } from "./api.js";
 import { coded, h } from "./dom.js";
 
-/** Formats milliseconds as `9 s`, `4 min 09 s`, `1 h 04 min` or `3 d 2 h`. */
+/** Formats milliseconds as `9 s`, `4 min 09 s`, `1 h 04 min`, `3 d 2 h` or `3 d`. */
 export function span(ms) {
   const seconds = Math.max(Math.round(ms / 1000), 0);
   const [days, hours, minutes] = [
@@ -11,7 +11,7 @@ export function span(ms) {
     Math.floor(seconds / 3600) % 24,
     Math.floor(seconds / 60) % 60,
   ];
-  if (days) return `${days} d ${hours} h`;
+  if (days) return hours ? `${days} d ${hours} h` : `${days} d`;
   if (hours) return `${hours} h ${String(minutes).padStart(2, "0")} min`;
   if (minutes) return `${minutes} min ${String(seconds % 60).padStart(2, "0")} s`;
   return `${seconds} s`;

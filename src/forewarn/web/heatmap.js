@@ -324,7 +324,7 @@ export function heatmap(
       if (top < 0 || top > height + RACK_HEADER || side > width || side + room < 0) continue;
       const { first, last } = live.racks[index];
       const text = first === last ? first : `${first} to ${last}`;
-      const brief = text.replaceAll("fault domain", "FD");
+      const brief = text.replaceAll("fault domain", "FD").replaceAll("rack ", "");
       if (room >= RACK_NAMED_FROM)
         pen.fillText(
           pen.measureText(text).width > room ? shortened(brief, room) : text,

@@ -2,7 +2,7 @@
 
 import { get, query } from "./api.js";
 import { fill, h, note } from "./dom.js";
-import { plural } from "./format.js";
+import { naturally, plural } from "./format.js";
 import { heatmap } from "./heatmap.js";
 import { listen, live } from "./live.js";
 
@@ -35,8 +35,24 @@ async function namesIn(rack) {
   return names;
 }
 
-/** Returns a fold below a field of host names, which adds hosts to the field and removes them. */
-export function hostPicker(input) {
+/** Returns racks of some hosts, in the form of `racks`; each knows its names. */
+function racksOf(some) {
+  const found = new Map();
+  for (const { host, zone, rack } of some) {
+    const place = [zone ? `Zone ${zone}` : "", rack].filter(Boolean).join(": ") || "No zone";
+    found.set(place, [...(found.get(place) ?? []), host]);
+  }
+  return [...found]
+    .sort(([one], [other]) => naturally(one, other))
+    .map(([title, names]) => ({ title, hosts: names.length, names }));
+}
+
+/**
+ * Returns a fold below a field of host names, which adds hosts to the field and removes them.
+ *
+ * `among` are the only hosts that can be chosen, with `host`, `zone` and `rack`; null: all.
+ */
+export function hostPicker(input, among = null) {
   const chosen = () => new Set(input.value.split(/[\s,]+/).filter(Boolean));
   const change = (names, on) => {
     const all = chosen();
@@ -44,7 +60,12 @@ export function hostPicker(input) {
     input.value = [...all].join(", ");
     input.dispatchEvent(new Event("input", { bubbles: true }));
   };
-  const map = heatmap((name) => change([name], !chosen().has(name)), {
+  const offered = among && new Set(among.map((each) => each.host));
+  const choose = (name) => {
+    if (offered && !offered.has(name)) return note(`${name} does not wait here.`, "refused");
+    change([name], !chosen().has(name));
+  };
+  const map = heatmap(choose, {
     marked: (name) => marks.has(name),
     chooses: true,
     title: "Or single hosts on the map",
@@ -54,7 +75,7 @@ export function hostPicker(input) {
     marks = chosen();
     map.redraw();
   });
-  const all = racks();
+  const all = among ? racksOf(among) : racks();
   const rackOf = (rack) =>
     h(
       "li",
@@ -68,7 +89,7 @@ export function hostPicker(input) {
           onchange: async (event) => {
             const box = event.target;
             try {
-              change(await namesIn(rack), box.checked);
+              change(rack.names ?? (await namesIn(rack)), box.checked);
             } catch (error) {
               box.checked = !box.checked;
               note(error.message, "refused");
@@ -80,7 +101,7 @@ export function hostPicker(input) {
     );
   const fold = h(
     "details",
-    { className: "picker" },
+    { className: "picker", open: Boolean(among) },
     h("summary", {}, "Choose by rack or on the map"),
     h("ul", { className: "ticks" }, all.slice(0, RACKS_SHOWN_MAX).map(rackOf)),
     all.length > RACKS_SHOWN_MAX

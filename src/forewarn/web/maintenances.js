@@ -287,13 +287,17 @@ export async function maintenance(main, id) {
             " ",
             h("span", { className: "soft" }, each.id),
           ],
-          buttons("maintenances", each.id, each),
+          buttons("maintenances", each.id, each, { own: { postpone_maintenance: postponeSome } }),
         ),
-        whatNow(reply),
+        h(
+          "div",
+          { className: waves.length ? "columns" : "" },
+          whatNow(reply),
+          waves.length ? section("Waves over time", chart.element) : "",
+        ),
         approvals.length ? section("Approvals", answers(each, approvals)) : "",
         section(
           "Waves",
-          chart.element,
           burnDown(each, waves),
           waves.length
             ? table(
@@ -479,6 +483,19 @@ function ownerOf(each, owner, list, open) {
     approvalTable(name, list),
   );
 }
+
+/** Offers the hosts of a maintenance that wait, by rack and on the map. */
+async function postponeSome(route, options) {
+  try {
+    const path = `/v1/maintenances/${part(options.name)}/hosts`;
+    const { records } = await getList(path, {}, "hosts");
+    act(route, { ...options, among: records.filter((each) => POSTPONABLE.includes(each.state)) });
+  } catch (error) {
+    note(error.message, "refused");
+  }
+}
+
+const POSTPONABLE = ["left", "announced"];
 
 /** Offers the hosts of a maintenance that have VMs of an owner, each with a tick. */
 async function postponeFor(each, owner, announced) {

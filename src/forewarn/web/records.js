@@ -1,6 +1,6 @@
 // Views of a host, VM, group or operation, and lists of these records.
 
-import { buttons } from "./actions.js";
+import { buttons, mainButton } from "./actions.js";
 import { allowed, get, getText, part, query } from "./api.js";
 import { cells, fill, framed, h, head, keepFocus, section, soft, table, unpressed } from "./dom.js";
 import { reportButton } from "./faults.js";
@@ -294,7 +294,7 @@ function eventCard(event) {
       ],
     ]),
     live_ && event.state === "scheduled"
-      ? buttons("events", event.id, event, `the event of ${event.group}`)
+      ? buttons("events", event.id, event, { object: `the event of ${event.group}` })
       : "",
   );
 }
@@ -323,12 +323,9 @@ function record(main, kind, name, { concerns, title, factsOf }) {
         main,
         head(
           title(each),
-          h(
-            "div",
-            { className: "buttons" },
-            buttons(kinds, name, each),
-            kind === "host" ? reportButton({ kind, target: name }) : "",
-          ),
+          kind === "host"
+            ? mainButton(kinds, name, each, reportButton({ kind, target: name }))
+            : buttons(kinds, name, each),
         ),
         h(
           "div",
@@ -416,12 +413,7 @@ export async function vm(main, name) {
         main,
         head(
           `VM ${name}`,
-          h(
-            "div",
-            { className: "buttons" },
-            buttons("vms", name, each),
-            reportButton({ kind: "vm", target: name }),
-          ),
+          mainButton("vms", name, each, reportButton({ kind: "vm", target: name })),
         ),
         h(
           "div",

@@ -114,7 +114,8 @@ function whole(lanes) {
   return { from: from - (length - (to - from)) / 2, length };
 }
 
-const WAVE_LANES_MAX = 40;
+/** Lanes of waves, so that the chart is about as high as the progress beside it. */
+const WAVE_LANES_MAX = 12;
 
 /** Returns a lane for each window with its open times, and one for each wave or some of them. */
 function waveLanes(waves, spans) {
