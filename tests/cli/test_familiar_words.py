@@ -16,8 +16,8 @@ from tests.cli.conftest import Run
         ("get", "did you mean `forewarn host list`?"),
         ("drain h1", "did you mean `forewarn maintenance create HOST --move-vms 1h`?"),
         ("config get-contexts", "did you mean `forewarn context list`?"),
-        ("events", "did you mean event?"),
-        ("op list", "did you mean operation?"),
+        ("events", "did you mean `forewarn event`?"),
+        ("op list", "did you mean `forewarn operation`?"),
         ("host get h1", "did you mean list or show?"),
         ("host delete h1", "did you mean remove?"),
         ("vm restart web-0", "did you mean reboot?"),
@@ -28,7 +28,19 @@ from tests.cli.conftest import Run
         ("topology apply -f fleet.toml", "name the file without -f"),
         ("host reboot -f hosts", "use --file"),
         ("event approve web-0", "did you mean `forewarn operation approve`?"),
-        ("rollout status m-1", "did you mean `forewarn maintenance list`?"),
+        ("rollout status m-1", "did you mean `forewarn maintenance show ID`?"),
+        ("rollout restart", "did you mean `forewarn maintenance list`?"),
+        ("get nodes", "did you mean `forewarn host list`?"),
+        ("get pods -n shop", "did you mean `forewarn vm list`?"),
+        ("pods", "did you mean `forewarn vm list`?"),
+        ("describe node h1", "did you mean `forewarn host show NAME`?"),
+        ("delete vm web-0", "did you mean `forewarn vm remove NAME`?"),
+        ("create group g", "did you mean `forewarn group add NAME`?"),
+        ("config use-context x", "did you mean `forewarn context use NAME`?"),
+        ("auth can-i", "did you mean `forewarn access can-i`?"),
+        ("diff -f fleet.toml", "did you mean `forewarn topology apply FILE --dry-run`?"),
+        ("topology diff fleet.toml", "did you mean apply --dry-run?"),
+        ("topology apply fleet.toml --dry-run=server", "--dry-run takes no value"),
         ("api-resources", "did you mean `forewarn help`?"),
         ("explain host", "`forewarn host --help` describes it"),
         ("wait op-1 --for condition=ready", "choose one of announced, running"),
@@ -51,7 +63,8 @@ def test_word_of_another_program_is_answered_with_ours(run: Run, typed: str, ans
 
 def test_each_command_that_is_suggested_exists() -> None:
     """A suggestion that is wrong itself would be worse than none."""
-    for command in familiar_words._COMMANDS.values():
+    commands = (*familiar_words._COMMANDS.values(), *familiar_words._PAIRS.values())
+    for command in commands:
         assert command.split()[1] in {*NOUNS, "help"}
 
 

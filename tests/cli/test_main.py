@@ -85,8 +85,8 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("hots list", "There is no command 'hots'; did you mean host?"),
-        ("why h1", "There is no command 'why'; did you mean `operation why`?"),
+        ("hots list", "There is no command 'hots'; did you mean `forewarn host`?"),
+        ("why h1", "There is no command 'why'; did you mean `forewarn operation why`?"),
         ("--sever x", "There is no option --sever; did you mean --server?"),
         (
             "store",

@@ -36,7 +36,7 @@ def test_missing_package_is_named_with_its_remedy() -> None:
         (("explain", "unknown"), exit_codes.OK, "unknown"),
         (("host", "list"), exit_codes.REFUSED, "[extension-missing]"),
         (("host", "--help"), exit_codes.REFUSED, "pip install ./forewarn/packages/forewarn-cli"),
-        (("hots", "list"), exit_codes.USAGE, "did you mean host?"),
+        (("hots", "list"), exit_codes.USAGE, "did you mean `forewarn host`?"),
         (("__complete", "maint"), exit_codes.OK, "maintenance"),
     ],
 )

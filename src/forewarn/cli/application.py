@@ -242,6 +242,8 @@ def _problem(error: CycloptsError, chain: Sequence[str]) -> str:
         if choices := error.argument.get_choices(force=True):
             typed = error.token.value if error.token else ""
             return f"{_place(error)}there is no {_thing(error)} {typed!r}{near(typed, choices)}"
+        if error.argument.hint is bool:
+            return f"{name} takes no value"
         return f"{_place(error)}{error.msg or 'the value is invalid'}"
     if isinstance(error, UnusedCliTokensError | UnknownCommandError):
         typed = (error.unused_tokens or [""])[0]

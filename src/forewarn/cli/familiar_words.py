@@ -23,16 +23,35 @@ _COMMANDS = {
     "delete": "forewarn host remove HOST",
     "rollout": "forewarn maintenance list",
     "scale": "forewarn maintenance create HOST",
+    "diff": "forewarn topology apply FILE --dry-run",
     "edit": "forewarn topology apply FILE",
     "api-resources": "forewarn help",
     "cluster-info": "forewarn status",
     "check": "forewarn doctor",
     "completions": "forewarn completion bash",
 }
+#: First two words of another program -> the command of Forewarn.
+_PAIRS = {
+    ("auth", "can-i"): "forewarn access can-i",
+    ("config", "use-context"): "forewarn context use NAME",
+    ("rollout", "status"): "forewarn maintenance show ID",
+    ("rollout", "pause"): "forewarn maintenance pause ID",
+    ("rollout", "resume"): "forewarn maintenance resume ID",
+    ("rollout", "undo"): "forewarn maintenance cancel ID",
+    ("rollout", "history"): "forewarn maintenance list --all",
+}
+#: Nouns of other programs -> noun of Forewarn.
+_NOUNS = {
+    **dict.fromkeys(("node", "nodes", "no", "machine", "machines", "server", "servers"), "host"),
+    **dict.fromkeys(("pod", "pods", "po", "instance", "instances"), "vm"),
+    **dict.fromkeys(("namespace", "namespaces", "ns"), "group"),
+}
 #: First words that a noun may follow, as in `get hosts` -> action.
 _BEFORE_A_NOUN = {
     **dict.fromkeys(("get", "ls", "list"), "list"),
     **dict.fromkeys(("describe", "show"), "show"),
+    **dict.fromkeys(("delete", "rm", "remove"), "remove"),
+    "create": "add",
 }
 #: Action of another program -> actions of Forewarn; an object has the first ones, or none.
 _ACTIONS = {
@@ -62,7 +81,7 @@ _ACTIONS = {
     "evacuate": ("migrate",),
     "cordon": ("migrate", "degrade"),
     "uncordon": ("repair",),
-    "diff": ("apply",),
+    "diff": ("apply --dry-run",),
     "logs": ("why",),
     "explain": ("why",),
     "run": ("start",),
@@ -95,6 +114,8 @@ _OPTIONS = {
 _OF_FILES = frozenset({"-f", "--filename"})
 #: Options of other programs that name a namespace, a resource group or an object.
 _OF_SCOPES = frozenset({"-n", "--namespace", "-g", "--resource-group"})
+#: Nouns whose records are added.
+_ADDED = frozenset({"host", "group", "vm"})
 _UNIQUE = "names are unique in the whole fleet; type a name without an option"
 
 
@@ -111,16 +132,20 @@ def noun_of(word: str, nouns: Collection[str]) -> str:
 def familiar_command(words: list[str], nouns: Collection[str]) -> str:
     """Return the command meant by the first words of another program; empty: not known."""
     first, second = words[0], words[1] if len(words) > 1 else ""
-    noun = noun_of(second, nouns) if second else ""
-    if noun and first in _BEFORE_A_NOUN:
+    if pair := _PAIRS.get((first, second)):
+        return pair
+    noun = _NOUNS.get(second) or (noun_of(second, nouns) if second else "")
+    if noun and first in _BEFORE_A_NOUN and not (first == "create" and noun not in _ADDED):
         name = "" if _BEFORE_A_NOUN[first] == "list" else " NAME"
         return f"forewarn {noun} {_BEFORE_A_NOUN[first]}{name}"
+    if first in _NOUNS and first not in nouns:
+        return f"forewarn {_NOUNS[first]} list"
     return _COMMANDS.get(first, "")
 
 
 def familiar_actions(word: str, actions: Collection[str]) -> list[str]:
     """Return the actions of an object that an action of another program means."""
-    return [action for action in _ACTIONS.get(word, ()) if action in actions]
+    return [action for action in _ACTIONS.get(word, ()) if action.split()[0] in actions]
 
 
 def familiar_option(option: str, options: Collection[str] = ()) -> str:

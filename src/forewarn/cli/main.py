@@ -199,11 +199,12 @@ def _command_unknown(words: list[str]) -> CommandLineInvalid:
     )
 
     word, familiar = words[0], familiar_command(words, NOUNS)
-    near = f"`{familiar}`" if familiar else noun_of(word, NOUNS) or nearest(word, NOUNS)
+    noun = noun_of(word, NOUNS) or nearest(word, NOUNS)
+    near = f"`{familiar}`" if familiar else f"`forewarn {noun}`" if noun else ""
     if not near:
         from forewarn.cli.application import nouns_with  # noqa: PLC0415 - only after a mistake
 
-        near = ", ".join(f"`{noun} {word}`" for noun in nouns_with(word))
+        near = " or ".join(f"`forewarn {noun} {word}`" for noun in nouns_with(word))
     end = f"; did you mean {near}?" if near else "."
     return CommandLineInvalid(problem=f"There is no command {word!r}{end}", program="forewarn")
 
