@@ -33,7 +33,9 @@ def judged(world: World) -> None:
     assert first > 0, "the ranks go on after the event"
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, 4))]
+)
 def test_ranks_stop_at_one_step_and_consent_once_whatever_dies(part: int) -> None:
     """No VM is approved without the durable consent of all ranks at one step. Source: J-1."""
     approved = 0
@@ -64,7 +66,7 @@ def test_poll_without_a_notice_is_cheap() -> None:
 
 def test_all_ranks_stop_at_the_same_step_without_faults() -> None:
     """The ranks stop at the greatest gate, also if they are apart. Source: J-1."""
-    for seed in range(500):
+    for seed in range(100):
         world = World(seed, faults=0)
         world.run()
         steps = defaultdict(set)

@@ -19,7 +19,7 @@ SCHEDULED = {"E": Shown("Scheduled", 1_000_000, 900_000)}
 STARTED = {"E": Shown("Started")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.postgres
 @pytest.mark.netns
 def test_a_few_faults_of_each_quick_kind_lose_nothing() -> None:

@@ -22,9 +22,9 @@ UV = Path(sys.executable).with_name("uv")
 pytestmark = pytest.mark.slow
 
 
-def build(target: Path) -> Path:
+def build(target: Path, *options: str) -> Path:
     """Make a release into a directory."""
-    command = [sys.executable, "-m", "tools.release", str(target)]
+    command = [sys.executable, "-m", "tools.release", str(target), *options]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return target
 
@@ -44,16 +44,22 @@ def names_in(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make one release for all tests."""
-    return build(tmp_path_factory.mktemp("release") / "out")
+    """Make one release for all tests but the nightly ones, which need Debian's packages."""
+    return build(tmp_path_factory.mktemp("release") / "out", "--without-debian")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make one whole release."""
+    return build(tmp_path_factory.mktemp("whole") / "out")
 
 
 @pytest.mark.nightly
-def test_release_twice_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
+def test_release_twice_gives_the_same_bytes(whole: Path, tmp_path: Path) -> None:
     """Anybody can check that a release was made from its commit."""
     again = build(tmp_path / "again")
-    assert names_in(out) == names_in(again)
-    different = [n for n in names_in(out) if (out / n).read_bytes() != (again / n).read_bytes()]
+    assert names_in(whole) == names_in(again)
+    different = [n for n in names_in(whole) if (whole / n).read_bytes() != (again / n).read_bytes()]
     assert not different
 
 
@@ -174,12 +180,13 @@ def test_wheel_has_man_pages_and_completion(out: Path) -> None:
     assert {f"share/{name}" for name in shared} <= names
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(debian.missing()), reason=debian.missing())
-def test_debian_packages_have_units_users_and_pages(out: Path) -> None:
+def test_debian_packages_have_units_users_and_pages(whole: Path) -> None:
     """What the packages do once they are installed is tested by `make test-packages`."""
     service, agent = (
         subprocess.run(
-            ["dpkg-deb", "--contents", next(out.glob(f"debian/{name}_*.deb"))],
+            ["dpkg-deb", "--contents", next(whole.glob(f"debian/{name}_*.deb"))],
             check=True,
             capture_output=True,
             text=True,

@@ -57,12 +57,15 @@ def check_tag(root: Path) -> str:
     return ""
 
 
-def release(output: Path) -> None:
-    """Build all files of a release into a directory, which is emptied first."""
+def release(output: Path, *, for_debian: bool = True) -> None:
+    """Build all files of a release into a directory, which is emptied first.
+
+    Two thirds of the time are for Debian's packages.
+    """
     with tempfile.TemporaryDirectory(prefix="forewarn-release-") as work:
         source, built = Path(work, "source"), Path(work, "out")
         copy_tracked(source)
-        build(source, built)
+        build(source, built, for_debian=for_debian)
         write_checksums(built)
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(built, output)
@@ -82,7 +85,7 @@ def copy_tracked(target: Path) -> None:
         )  # the mode must not depend on the umask of the clone
 
 
-def build(source: Path, output: Path) -> None:
+def build(source: Path, output: Path, *, for_debian: bool) -> None:
     """Run each step of the build in the copy of the sources."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -117,7 +120,7 @@ def build(source: Path, output: Path) -> None:
         run("-m", "hatchling", "build", "-d", str(output), place=package)
     run("dist/agent/build.py", str(output / "forewarn-agent.pyz"))
     run("-m", "tools.release.sbom", str(output / "forewarn.cdx.json"))
-    if reason := debian.missing():
+    if reason := debian.missing() if for_debian else "--without-debian":
         print(f"release: no Debian packages: {reason}", file=sys.stderr)
     else:
         run("-m", "tools.release.debian", str(output), str(WHEELS), str(output / "debian"))
@@ -142,12 +145,14 @@ def _git(*words: str, root: Path = ROOT) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Build every file of a release.")
     parser.add_argument("output", nargs="?", type=Path, default=ROOT / "dist" / "out")
-    directory = parser.parse_args().output
+    parser.add_argument("--without-debian", action="store_true", help="no Debian packages")
+    given = parser.parse_args()
+    directory = given.output
     try:
         note = check_tag(ROOT)
     except WrongTag as error:
         sys.exit(f"release: {error}")
-    release(directory)
+    release(directory, for_debian=not given.without_debian)
     sys.stdout.write(directory.joinpath(CHECKSUMS).read_text("utf-8"))
     if note:
         print(f"release: {note}", file=sys.stderr)
