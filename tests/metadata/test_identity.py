@@ -135,6 +135,14 @@ def test_signed_proxy_header_names_the_vm(portable: bool) -> None:
         assert json.loads(live.get(**shouted).body)["DocumentIncarnation"] == 5
 
 
+def test_instance_id_that_a_vm_had_before_is_nobody(portable: bool) -> None:
+    """A changed record moves the VM's name at a proxy at once. Source: S-6, S-4."""
+    with serving(PROXY, portable=portable) as live:
+        live.know(replace(VM_C, instance_id="instance-d"))
+        statuses = {each: live.get(**signed(each)).status for each in ("instance-c", "instance-d")}
+        assert statuses == {"instance-c": 404, "instance-d": 200}, f"S-6: {statuses}"
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -1,5 +1,7 @@
 """The feed by HTTP: parts, tags, confirmations, waits, and who may read."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import shutil
@@ -249,6 +251,85 @@ def test_answer_waits_until_its_change_is_shown(tmp_path: Path) -> None:
     run(story())
 
 
+def test_answer_waits_for_the_very_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the answer overtakes the part on another connection. Source: A-6, M-1."""
+    monkeypatch.setattr(feed_client, "SHOWN_S_MAX", LIMIT_S)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        wire = await SlowFeed(feed.address).start()
+        node = await Node(wire.address, "n1", tmp_path).start()
+        wire.parts.clear()
+
+        def changed(_vm: str) -> None:
+            feed.server.apply(DB_2)
+
+        feed.control.on_enable = changed
+        told: list[int | None] = []
+        asked = node.feed_client.ask(EnableRequest("db_0"))
+        asked.add_done_callback(lambda _: told.append(node.incarnation("db")))
+        await until(lambda: wire.answered > 0)
+        await feed.http("n1", instance="another")  # a round trip, in which the node has read it
+        wire.parts.set()
+        await asked
+        await until(lambda: told != [])
+        assert told == [2], f"A-6: answered while the node shows {told}, not the change before it"
+        await node.stop()
+        wire.stop()
+        await feed.stop()
+
+    run(story())
+
+
+class SlowFeed:
+    """A way to a feed on which parts, on the first connection, wait for the test."""
+
+    def __init__(self, feed: str) -> None:
+        """Let everything pass, once it is started."""
+        self.parts = asyncio.Event()
+        self.parts.set()
+        #: Bytes of answers on all other connections.
+        self.answered = 0
+        self.address = ""
+        self._feed = feed
+        self._connections = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> SlowFeed:
+        """Listen on a free port."""
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1")
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        assert self._server is not None
+        self._server.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        has_parts = self._connections == 1
+        host, _, port = self._feed.rpartition(":")
+        answers, requests = await asyncio.open_connection(host, int(port))
+
+        async def hand_on_answers() -> None:
+            while octets := await answers.read(65_536):
+                if has_parts:
+                    await self.parts.wait()
+                else:
+                    self.answered += len(octets)
+                writer.write(octets)
+            writer.close()
+
+        task = asyncio.get_running_loop().create_task(hand_on_answers())
+        while octets := await reader.read(65_536):
+            requests.write(octets)
+        requests.close()
+        await task
+
+
 def test_node_that_equals_its_source_is_sent_nothing(tmp_path: Path) -> None:
     """Another process has other numbers, and the same content. Source: M-1."""
 
@@ -358,6 +439,21 @@ def test_polls_age_on_their_way(tmp_path: Path) -> None:
             )
         assert feed.control.ages_ms[0] >= 6000
         assert feed.control.ages_ms[1:] == [31_000, 31_000]
+        await feed.stop()
+
+    run(story())
+
+
+def test_poll_keeps_its_age_at_the_node(tmp_path: Path) -> None:
+    """What a worker of the node tells late is reported as old as it is. Source: F-5, B-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        node.feed_client.tell(PollReport({"db": 600_000}))
+        await until(lambda: feed.control.ages_ms != [])
+        assert feed.control.ages_ms[0] >= 600_000, f"F-5: reported as {feed.control.ages_ms} ms old"
+        await node.stop()
         await feed.stop()
 
     run(story())

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.messages import DocumentChange, encoded
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import DocumentChange, Publication, encoded
 from forewarn.replication.requests import ApprovalRequest, RequestAnswer
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
-from tests.metadata.live import FREEZE
+from tests.metadata.live import FREEZE, PREEMPT
 from tests.replication.rig import WHOLE, Feed, Node, caller, shown
 
 OWN = ApprovalRequest("web_0", (FREEZE.event_id,), "10.0.0.1")
@@ -153,6 +154,28 @@ def test_node_accepts_only_what_its_vms_are_shown(
         error = str(UnknownEvent(event_id=request_.event_ids[0]))
         assert await spool.ask(request_) == RequestAnswer(accepted=False, error=error)
         assert spool.waiting == 0
+        await spool.stop()
+        await node.stop()
+
+    run(story())
+
+
+def test_node_accepts_no_event_of_another_document(tmp_path: Path) -> None:
+    """An event that other VMs of the node are shown is unknown to this VM. Source: S-4, M-3."""
+
+    async def story() -> None:
+        other = Publication("db", enabled=True, document=Document(1, (PREEMPT,)))
+        whole = replace(WHOLE, publications=(shown("web", 1), other))
+        feed = await Feed(tmp_path).start(whole)
+        node = await feed.node("n1")
+        spool = spool_of(node)
+        await feed.stop()
+        await until(lambda: not node.feed_client.followed.is_set())
+        answers = [
+            (await spool.ask(ApprovalRequest(vm, (PREEMPT.event_id,), ""))).accepted
+            for vm in ("web_0", "db_0")
+        ]
+        assert answers == [False, True], f"S-4: web_0 and db_0 approve an event of db: {answers}"
         await spool.stop()
         await node.stop()
 
