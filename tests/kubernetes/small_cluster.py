@@ -34,6 +34,10 @@ class Cluster:
         #: Answers to the next requests, but those for old records, which have a thread of their
         #: own: (status, message); status 0 hangs up.
         self.faults: list[tuple[int, str]] = []
+        #: How many of the next answers are lost after their requests were carried out.
+        self.lost = 0
+        #: Objects of a page; every reader of more has to go on.
+        self.page_objects = 2
         #: The verb and the path of each request that changes something.
         self.changes: list[str] = []
         #: The verb and the path of each request.
@@ -173,7 +177,7 @@ class Cluster:
         return (200, self.objects[path]) if path in self.objects else refusal(404)
 
     def _list(self, path: str, query: dict[str, list[str]]) -> tuple[int, Form]:
-        """Answer with pages of two, so that every reader has to go on."""
+        """Answer with pages."""
         if "continue" not in query:
             self.lists.append(path)
         if path.startswith("/apis/kubevirt.io") and not self.has_kubevirt:
@@ -185,9 +189,10 @@ class Cluster:
         if start and self.compacts:
             self.compacts = False
             return refusal(410, "The provided continue parameter is too old")
-        more = str(start + 2) if start + 2 < len(found) else ""
+        end = start + self.page_objects
+        more = str(end) if end < len(found) else ""
         meta = {"continue": more, "resourceVersion": str(self._version)}
-        return 200, {"items": found[start : start + 2], "metadata": meta}
+        return 200, {"items": found[start:end], "metadata": meta}
 
     def _change(self, verb: str, path: str, form: Form) -> tuple[int, Form]:
         status = path.endswith("/status")
@@ -328,6 +333,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 form = json.loads(body) if body else {}
                 status, said = self.cluster.answer(self.command, self.path, form)
+                if self.cluster.lost:
+                    self.cluster.lost -= 1
+                    status = 0
         if status:
             self._answer(status, said)
 
