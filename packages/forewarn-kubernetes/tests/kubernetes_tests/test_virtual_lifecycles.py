@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent import node_job
-from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep, Rule
 from forewarn.agent.core.values import (
@@ -104,7 +104,7 @@ class NodeAgent:
     def start(self) -> None:
         """Start with what an earlier process has written."""
         journal = json.loads(self._disk) if self._disk else None
-        self._core = AgentEngine(Identity(self._vm), self._rules, journal=journal)
+        self._core = AgentCore(Identity(self._vm), self._rules, journal=journal)
         self._node = NodeConditions(self._settings)
         if journal:
             self._give(Resumed({key: self._found(key, run) for key, run in self._runs()}))
