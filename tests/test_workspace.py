@@ -12,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from forewarn.api.further_apis import APIS
 from forewarn.cli.actions import ACTIONS
@@ -22,7 +24,6 @@ from forewarn.drivers.sources import SOURCES
 from forewarn.extensions import ExtensionGroup, ExtensionMissing
 from forewarn.outbox.destinations import SINKS, make_destinations
 from forewarn.outbox.sink import AbsentSink
-from tools.release.sbom import pinned_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
@@ -81,10 +82,31 @@ print(json.dumps(sorted({owner for name in modules for owner in owners.get(name,
 """
 
 
+def brought_by(requirements: object) -> set[str]:
+    """Return the packages that requirements bring, with those that these require."""
+    assert isinstance(requirements, list)
+    found, left = set[tuple[str, frozenset[str]]](), [Requirement(each) for each in requirements]
+    while left:
+        one = left.pop()
+        key = (canonicalize_name(one.name), frozenset(one.extras))
+        if key in found:
+            continue
+        found.add(key)
+        try:
+            inner = importlib.metadata.requires(one.name) or []
+        except importlib.metadata.PackageNotFoundError:  # another system needs it
+            continue
+        for each in map(Requirement, inner):
+            extras = ("", *one.extras)
+            if not each.marker or any(each.marker.evaluate({"extra": name}) for name in extras):
+                left.append(each)
+    return {name for name, _ in found}
+
+
 @pytest.mark.slow
 @by_package
 def test_package_needs_only_what_it_declares(package: Path, wheels: Path, tmp_path: Path) -> None:
-    """Beside Forewarn alone, all its entry points load with the libraries of the service."""
+    """Beside Forewarn alone, all its entry points load with what its dependencies bring."""
     for name in ("forewarn", package.name.replace("-", "_")):
         [wheel] = wheels.glob(f"{name}-*.whl")
         zipfile.ZipFile(wheel).extractall(tmp_path)
@@ -96,8 +118,7 @@ def test_package_needs_only_what_it_declares(package: Path, wheels: Path, tmp_pa
         capture_output=True,
         text=True,
     ).stdout
-    pinned = pinned_packages((ROOT / "requirements" / "runtime.txt").read_text("utf-8"))
-    declared = {package.name, "forewarn", *(name for name, _ in pinned)}
+    declared = {package.name, *brought_by(project(package)["dependencies"])}
     imported = {re.sub("[-_.]+", "-", name).lower() for name in json.loads(output)}
     assert "forewarn" in imported
     assert imported <= declared
