@@ -385,7 +385,7 @@ def test_closing_ends_changes_in_another_thread(waits: bool) -> None:
         follower.start()
         service.until(lambda: len(service.requests) > waits, "the poll that is held")
         client.close()
-        follower.join(10)
+        follower.join(LIMIT_S)
         assert not follower.is_alive()
         with pytest.raises(forewarn.ClientClosed):
             client.get()
@@ -420,5 +420,5 @@ def test_closing_ends_a_connection_that_is_being_made() -> None:
         follower.start()
         follower.join(0.1)
         client.close()
-        follower.join(10)
+        follower.join(LIMIT_S)
         assert not follower.is_alive()

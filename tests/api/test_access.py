@@ -198,7 +198,9 @@ def test_local_user_makes_the_first_token(tmp_path: Path) -> None:
     live = Live(replace(SETTINGS, operator=OperatorSettings(), listen=listen))
     command = [sys.executable, "-m", "forewarn.cli.main", "--server", f"unix:{tmp_path}/s"]
     more = ["access", "token", "create", "kim", "--role", "admin"]
-    made = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=True)
+    made = subprocess.run(
+        [*command, *more], capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
     headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
     reply = live.call("GET", "/v1/whoami", headers=headers)
     live.stop()

@@ -90,7 +90,7 @@ def test_accepted_request_keeps_its_connection(narrow: Live) -> None:
             open_ones.enter_context(dial(narrow)).sendall(HALF)
         headers = {"Authorization": f"Bearer {TOKEN}"}
         assert narrow.call("PUT", "/v1/hosts/seen", {}, headers=headers).status == 201
-        watch.settimeout(10)
+        watch.settimeout(LIMIT_S)
         found = b""
         while b"host.added" not in found:
             part = watch.recv(65536)

@@ -10,6 +10,7 @@ import pytest
 
 from forewarn.cli.nouns import NOUNS
 from tests.cli.conftest import Run
+from tests.waiting import LIMIT_S
 
 #: How a shell completes `$line` with the file `$script`: one word on a line, its meaning behind it.
 ASKED = {
@@ -51,7 +52,7 @@ def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> lis
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=True,
     )
     return [word.partition("\t")[0].strip() for word in ran.stdout.splitlines()]

@@ -21,6 +21,7 @@ from forewarn_emulator.options import METADATA_ADDRESS
 from forewarn_emulator.run_command import AZURE_ADDRESS, OPTIONS
 from tests.api.live import Live
 from tests.cli.conftest import Run
+from tests.waiting import LIMIT_S
 
 COMMAND = (sys.executable, "-m", "forewarn.cli.main")
 
@@ -182,7 +183,7 @@ def bare(*words: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": "src"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -200,7 +201,7 @@ def test_closed_pipe_is_calm(live: Live) -> None:
     process.stdout.readline()
     process.stdout.close()
     complaint = process.stderr.read()
-    assert process.wait(60) == exit_codes.PIPE_CLOSED
+    assert process.wait(LIMIT_S) == exit_codes.PIPE_CLOSED
     assert complaint == b""
     process.stderr.close()
 

@@ -102,8 +102,7 @@ def test_workers_all_learn_of_a_change() -> None:
         async with serving(settings_for("127.0.0.1:0")) as daemon:
             await ask(daemon)
             waiting = [
-                asyncio.create_task(ask(daemon, f"&wait={LIMIT_S}&incarnation=0"))
-                for _ in range(CLIENTS)
+                asyncio.create_task(ask(daemon, "&wait=60&incarnation=0")) for _ in range(CLIENTS)
             ]
             event_id = await announce(daemon)
             for told in await asyncio.gather(*waiting):
@@ -122,7 +121,7 @@ def test_approval_through_a_worker_starts_the_event() -> None:
             await ask(daemon)
             event_id = await announce(daemon)
             await ask(daemon, body={"StartRequests": [{"EventId": event_id}]})
-            document = json.loads(await ask(daemon, f"&wait={LIMIT_S}&incarnation=1"))
+            document = json.loads(await ask(daemon, "&wait=60&incarnation=1"))
             assert [each["EventStatus"] for each in document["Events"]] == ["Started"], document
 
     asyncio.run(story())

@@ -21,7 +21,7 @@ Json: TypeAlias = Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 """Empty where there is none: tests say so and are skipped."""
-PAGE_MS_MAX = 45_000
+PAGE_MS_MAX = 150_000
 TAPS_MAX = 5
 """Longest wait in the page: shorter than that for an answer of the browser."""
 READ_BYTES = 1 << 20

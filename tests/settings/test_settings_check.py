@@ -12,6 +12,7 @@ from forewarn.exit_codes import OK, USAGE
 from forewarn.service.settings_check import check_settings, warnings_of
 from forewarn.settings import Settings
 from forewarn.settings_loader import RANGES, load_settings
+from tests.waiting import LIMIT_S
 
 
 def test_defaults_are_sound() -> None:
@@ -74,7 +75,7 @@ def test_check_is_a_command(tmp_path: Path, written: str, said: str) -> None:
     path.write_text(f'listen = {{operator = "", metadata = ["127.0.0.1:0"]}}\n{written}{store}')
     command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(path)]
     command += ["--check", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == (USAGE if said else OK)
     assert (said or "settings valid") in done.stderr
     assert bool(done.stdout and json.loads(done.stdout)["sound"]) is not bool(said)

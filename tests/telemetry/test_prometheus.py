@@ -21,7 +21,6 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 90.0
 FORM = "application/json"
 SERVICE = """
 [listen]
@@ -115,7 +114,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         running_prometheus(place, jobs, RULES) as prometheus,
     ):
         metadata, operator = (f"127.0.0.1:{ports[name]}" for name in ("metadata", "operator"))
-        wait_until(lambda: _is_up(operator), what="the service", limit_s=LIMIT_S)
+        wait_until(lambda: _is_up(operator), what="the service")
         yield _in_trouble(Site(prometheus, operator, metadata))
     receiver.close()
 
@@ -125,11 +124,11 @@ def _in_trouble(site: Site) -> Site:
     assert ask(site.operator, "PUT", "/v1/topology", FLEET).status == 200
     results = site.prometheus.results
     up = 'up{job=~"forewarn.*"} == 1'
-    wait_until(lambda: len(results(up)) == 2, what="both scraped", limit_s=LIMIT_S)
-    wait_until(lambda: results("forewarn_alerts_total == 0"), what="no alert", limit_s=LIMIT_S)
+    wait_until(lambda: len(results(up)) == 2, what="both scraped")
+    wait_until(lambda: results("forewarn_alerts_total == 0"), what="no alert")
     site.document("db-0")
     [site.stuck] = [each["id"] for each in site.call("/v1/vms/db-0/reboot", {})["operations"]]
-    wait_until(lambda: site.document("db-0")["Events"], what="the event", limit_s=LIMIT_S)
+    wait_until(lambda: site.document("db-0")["Events"], what="the event")
     site.approve("db-0")
     return site
 
@@ -141,7 +140,7 @@ def test_rules_are_evaluated(site: Site) -> None:
         groups = site.prometheus.ask("rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    wait_until(lambda: all(each["health"] != "unknown" for each in rules()), limit_s=LIMIT_S)
+    wait_until(lambda: all(each["health"] != "unknown" for each in rules()))
     assert len(rules()) == RULES.read_text("utf-8").count("alert: ")
     assert [each["lastError"] for each in rules() if each["health"] != "ok"] == []
 
@@ -154,7 +153,7 @@ def test_failing_driver_fires_its_alert(site: Site) -> None:
         alerts = site.prometheus.firing()
         return {(each["alertname"], each.get("action", "")) for each in alerts}
 
-    wait_until(lambda: fired() >= expected, what="the alerts", limit_s=LIMIT_S)
+    wait_until(lambda: fired() >= expected, what="the alerts")
     assert fired() == expected
 
 
@@ -177,6 +176,6 @@ def test_every_panel_is_answered(site: Site) -> None:
     made = site.call("/v1/maintenances", form)["maintenance"]["id"]
     site.call(f"/v1/maintenances/{made}/start", {})
     site.call(f"/v1/operations/{site.stuck}/complete", {})
-    wait_until(answered, what=lambda: f"data of {silent - EMPTY}", limit_s=LIMIT_S)
+    wait_until(answered, what=lambda: f"data of {silent - EMPTY}")
     names = site.prometheus.ask("label/instance/values", **{"match[]": "forewarn_build_info"})
     assert len(names) == 2  # what the dashboard's choice of instances asks for

@@ -127,11 +127,12 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_strange_option_is_refused_in_words(
-    process: Start, arguments: tuple[str, ...], word: str
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], word: str
 ) -> None:
     """A wrong option ends it with a sentence, never with a traceback."""
-    status, errors = process("--operator-listen", "none", "--listen", ANYWHERE, *arguments).wait()
-    assert status == USAGE
+    usual = ("emulate", "--operator-listen", "none", "--listen", ANYWHERE)
+    assert main((*usual, *arguments)) == USAGE
+    errors = capfd.readouterr().err
     assert word in errors
     assert "Traceback" not in errors
 

@@ -27,7 +27,7 @@ PROGRAMS = (
     "openssl",
 )
 #: Longest a host or guest may take to start on a busy machine, in seconds.
-WAIT_S = 90
+WAIT_S = 300
 #: A guest's disk, which both hosts reach.
 DISK_BYTES = 4 * 1024 * 1024
 BRIDGE_MAC = "52:54:00:fe:a9:fe"
