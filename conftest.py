@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SCRUBBED_PREFIXES = ("FOREWARN_", "PG")
 SCRUBBED_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+#: No test may pass only where the local time is UTC; these islands are 12:45 ahead of it.
 ODD_TIME_ZONE = "<+1245>-12:45"
-"""No test may pass only where the local time is UTC; these islands are 12:45 ahead of it."""
 
 for name in tuple(os.environ):
     if name.startswith(SCRUBBED_PREFIXES) or name.lower() in SCRUBBED_NAMES:
@@ -48,11 +48,11 @@ settings.register_profile(
 )
 settings.load_profile("house")
 
+#: Loopback, "any", and the link-local block whose best known address this project answers on.
 ALLOWED_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in ("127.0.0.0/8", "::1/128", "169.254.0.0/16", "0.0.0.0/32", "::/128")
 )
-"""Loopback, "any", and the link-local block whose best known address this project answers on."""
 
 
 gc.disable()
@@ -92,8 +92,8 @@ def _guard_network(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(_guard_network)
 
 
+#: Tests in a file from which it runs longer than others, since one worker runs a file.
 MANY_TESTS = 40
-"""Tests in a file from which it runs longer than others, since one worker runs a file."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,18 +24,18 @@ from tests.agent.job_world import World
 RANKS = 8
 STEP_MS = 5_000
 APART_MS = 100  # by how much the ranks' times for a step differ at most
+#: Time between checkpoints; the optimum of Young and Daly for a failure in 7.5 hours.
 EVERY_MS = 30 * 60_000
-"""Time between checkpoints; the optimum of Young and Daly for a failure in 7.5 hours."""
+#: Median and spread of the log-normal time of a checkpoint.
 SAVE_MS, SAVE_SIGMA = 60_000, 0.5
-"""Median and spread of the log-normal time of a checkpoint."""
+#: Time from the last approval to the start of the reboot.
 START_MS = 2_000
-"""Time from the last approval to the start of the reboot."""
 GIVES_UP_MS = 2_000  # how long before NotBefore an acknowledgement counts no more
 RESTART_MS = 180_000  # from a rank's death until all ranks have started again
 FAULTS = ("rank", "agent", "hook", "link")
 FAULTS_SHARE = 0.1
+#: Of the normal distribution; with it, just in time is as long before as 99 of 100 saves take.
 QUANTILE_99 = 2.326
-"""Of the normal distribution; with it, just in time is as long before as 99 of 100 saves take."""
 
 
 @value
@@ -121,6 +121,7 @@ def consenting(reboot: Reboot) -> Cost:
     return Cost(lost * STEP_MS, max(0, start_ms - trained * STEP_MS), saved=saved)
 
 
+#: What the job does about a reboot.
 WAYS: dict[str, Callable[[Reboot], Cost]] = {
     "neither": unaware,
     "notice: save at once, go on": at_once,
@@ -128,7 +129,6 @@ WAYS: dict[str, Callable[[Reboot], Cost]] = {
     "notice: save at once, wait": waiting,
     "notice and consent": consenting,
 }
-"""What the job does about a reboot."""
 
 HEAD = (
     "| notice, and way | lost, rank-minutes: mean, 95th percentile | against neither |"

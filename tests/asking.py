@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.waiting import LIMIT_S
 
+#: Where a VM reads its document.
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
-"""Where a VM reads its document."""
 
 
 @dataclass(frozen=True)

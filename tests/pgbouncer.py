@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.postgres import PostgresServer
 from tests.waiting import LIMIT_S, wait_until
 
+#: Its path; None: there is none on this machine.
 PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
-"""Its path; None: there is none on this machine."""
 
 
 @contextmanager

@@ -27,8 +27,8 @@ ROOM_BYTES_MIN = 2**30
 READY = re.compile("database system is ready to accept (read-only )?connections")
 STOP_S_MAX = 20
 LOG_LINES_KEPT = 200
+#: PostgreSQL refuses to run as root; the first of these that exists runs it instead.
 UNPRIVILEGED = ("postgres", "nobody")
-"""PostgreSQL refuses to run as root; the first of these that exists runs it instead."""
 
 # Full durability as in production, everything else small: tests are many and short.
 INIT_OPTIONS = ("-U", "forewarn", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")

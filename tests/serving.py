@@ -26,8 +26,8 @@ class Request:
         return json.loads(self.body)
 
 
+#: Gives the status, the body and the headers of an answer.
 Respond: TypeAlias = Callable[[Request], tuple[int, bytes, Mapping[str, str]]]
-"""Gives the status, the body and the headers of an answer."""
 
 
 class HttpServer:

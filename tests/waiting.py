@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Callable
 
+#: Longest wait for another thread or process; only a broken test waits that long.
+#:
+#: Beside a load of 30 on two processors, a browser or a service needs a minute to start.
 LIMIT_S = 180.0
-"""Longest wait for another thread or process; only a broken test waits that long.
-
-Beside a load of 30 on two processors, a browser or a service needs a minute to start."""
 
 LOOK_EVERY_S = 0.01
 

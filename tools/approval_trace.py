@@ -48,8 +48,8 @@ from forewarn.settings import (
 
 ROOT = str(Path(forewarn.__file__).parent)
 LIMIT_S = 60.0
+#: Functions that end a thread's part of the answer.
 ANSWERED = frozenset(("Submission.accept", "Connection._complete_held"))
-"""Functions that end a thread's part of the answer."""
 DEPTH_MAX, ITEMS_MAX = 6, 16
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01&vm="
 FLEET = {

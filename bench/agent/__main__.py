@@ -40,6 +40,7 @@ prepare = ["{program}", "stamp", "{directory}/stamp"]
 recover = ["true"]
 """
 
+#: Program that runs the agent at rates that its configuration refuses.
 DRIVER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -52,18 +53,16 @@ settings = load(sys.argv[2])
 settings.interval_s = float(sys.argv[3])
 Runner(settings, clock=SystemClock(), ids=Ids(), log=Log()).run()
 """
-"""Program that runs the agent at rates that its configuration refuses."""
 
+#: Program that prints the largest resident memory of a command, in KiB.
+#:
+#: A process counts that of its parent at its start, and this parent is small.
 LAUNCHER = """
 import os, sys
 process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
 _, status, usage = os.wait4(process, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
-"""
-"""Program that prints the largest resident memory of a command, in KiB.
-
-A process counts that of its parent at its start, and this parent is small.
 """
 
 

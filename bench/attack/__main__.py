@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START_S_MAX = 120.0
+#: Hosts or VMs of one request, which is then smaller than its limit.
 PART = 20_000
-"""Hosts or VMs of one request, which is then smaller than its limit."""
+#: Default limit of a process's open files.
 FDS = 1024
-"""Default limit of a process's open files."""
+#: Limit of other VMs' poll times during a flood.
 P99_S_MAX = 0.050
-"""Limit of other VMs' poll times during a flood."""
 SERVER_CORE, LOAD_CORE = 0, 1
+#: Floods that show that the benchmark runs.
 SMOKE = (
     "quotes and backslashes in an owner's body",
     "spaces in a viewer's Resource Graph query",
     "a node that reports polls without end",
     "a node that asks for its part without end",
 )
-"""Floods that show that the benchmark runs."""
 SETTINGS = """
 [listen]
 metadata = ["127.0.0.1:{metadata}"]

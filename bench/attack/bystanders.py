@@ -16,11 +16,11 @@ CALL = (
     "GET /v1/operations?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     f"Authorization: Bearer {TOKEN}\r\n\r\n"
 ).encode()
+#: Time limit of an answer, after which a call counts as failed.
 PATIENCE_S = 5.0
-"""Time limit of an answer, after which a call counts as failed."""
 VMS = tuple(f"127.1.0.{n}" for n in range(1, 21))
+#: Intervals between two polls of a VM, and between two calls of the operator.
 POLL_S, CALL_S = 0.5, 0.25
-"""Intervals between two polls of a VM, and between two calls of the operator."""
 
 
 @dataclass

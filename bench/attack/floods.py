@@ -21,8 +21,8 @@ from bench.attack.requests import REQUESTS, Requests
 
 TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
 CONNECTIONS_MAX = 200_000
+#: One-byte chunks with 256 KiB in total, an earlier limit of chunked bodies.
 CHUNKS = 43_690
-"""One-byte chunks with 256 KiB in total, an earlier limit of chunked bodies."""
 
 HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
@@ -39,16 +39,16 @@ class Flood:
     octets: bytes
     sources: tuple[str, ...]
     at_a_time: int
+    #: Whether a connection stays open after sending its bytes.
     keeps: bool = True
-    """Whether a connection stays open after sending its bytes."""
+    #: New connections a second; 0: as many as possible.
     per_s: float = 0.0
-    """New connections a second; 0: as many as possible."""
+    #: Name of the attacked port of the service.
     port: str = "metadata"
-    """Name of the attacked port of the service."""
+    #: Number of hosts of the fleet, each with a VM.
     hosts: int = 1
-    """Number of hosts of the fleet, each with a VM."""
+    #: Beginning of the first answer; a flood with another one does not reach what it is about.
     answer: bytes = b""
-    """Beginning of the first answer; a flood with another one does not reach what it is about."""
 
     def run(self, port: int, seconds: float) -> dict[str, int]:
         """Flood a port for a time; return what became of the connections."""
@@ -100,8 +100,8 @@ class Sender:
     opened: int = 0
     refused: int = 0
     cut: int = 0
+    #: Beginning of the first answer.
     first: bytes = b""
-    """Beginning of the first answer."""
     _open: dict[socket.socket, bytes] = field(default_factory=dict)
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 

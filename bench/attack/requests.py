@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 JSON, TOML, YAML = "application/json", "application/toml", "application/yaml"
+#: Names of the tokens, which are those of their roles, or of the node.
 OPERATOR, OWNER, VIEWER, NODE = "operator", "owner", "viewer", "h-0"
-"""Names of the tokens, which are those of their roles, or of the node."""
+#: Limits of bodies: a form, a file, and a form that lists names.
 BODY_BYTES, FILE_BYTES, NAMES_BYTES = 1024 * 1024, 4 * 1024 * 1024, 16 * 1024 * 1024
-"""Limits of bodies: a form, a file, and a form that lists names."""
 TIMEOUT_S = 60.0
+#: A VM of the owner.
 OWN_VM = "vm-20"
-"""A VM of the owner."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Requests:
     body: Callable[[], bytes]
     port: str = "operator"
     callers: int = 2
+    #: Number of hosts of the fleet, each with a VM.
     hosts: int = 1
-    """Number of hosts of the fleet, each with a VM."""
+    #: Whether a caller keeps its connection.
     keeps: bool = False
-    """Whether a caller keeps its connection."""
     headers: dict[str, str] = field(default_factory=dict)
+    #: A status that some answer has; otherwise the flood does not reach what it is about.
     answer: str = ""
-    """A status that some answer has; otherwise the flood does not reach what it is about."""
 
     def run(self, port: int, seconds: float) -> dict[str, int]:
         """Send requests for a time; return how many had which status."""

@@ -10,6 +10,7 @@ import socket
 from typing import Any
 
 ANSWER_TIMEOUT_S = 35.0
+#: Settings of a service on loopback without authentication and with manual drivers.
 SETTINGS = """
 [listen]
 metadata = ["127.0.0.1:{metadata}"]
@@ -26,7 +27,6 @@ default = "manual"
 [log]
 level = "warning"
 """
-"""Settings of a service on loopback without authentication and with manual drivers."""
 
 
 class Line:

@@ -36,8 +36,8 @@ CHILDREN, NODE_VMS = 4, 100
 WAIT_S = 300.0
 TOKEN = "a-token-of-every-node"
 GROUP_VMS = 20
+#: Options of one control plane without TLS.
 ALONE = ("--planes", "1", "--proof", "token")
-"""Options of one control plane without TLS."""
 
 
 def fleet(nodes: int, vms: int) -> DocumentChange:

@@ -67,8 +67,8 @@ WAIT_S, FDS = 600.0, 20_000
 PROOFS = ("token", "certificate")
 TOKEN, LEASE = "a-token-of-every-node", "a-lease"
 PATIENT_S = 600.0
+#: Pace at which no long poll ends during a measurement but for a change.
 PATIENT = FeedPace(wait_s=PATIENT_S, report_s=PATIENT_S)
-"""Pace at which no long poll ends during a measurement but for a change."""
 
 
 class Shape(NamedTuple):
@@ -78,8 +78,8 @@ class Shape(NamedTuple):
     vms: int
     planes: int
     tls: bool
+    #: Whether nodes ask as rarely as possible, instead of at the service's pace.
     patient: bool
-    """Whether nodes ask as rarely as possible, instead of at the service's pace."""
 
 
 class Usage(NamedTuple):
@@ -87,8 +87,8 @@ class Usage(NamedTuple):
 
     cpu_s: float
     mib: float
+    #: Connected nodes.
     nodes: int
-    """Connected nodes."""
 
 
 def usage(server: FeedServer) -> Usage:
@@ -136,10 +136,10 @@ class Region:
         """Start nothing yet."""
         self.shape = shape
         self.server = server
+        #: Time until the last node followed.
         self.start_s = 0.0
-        """Time until the last node followed."""
+        #: What this process used before its first node connected.
         self.before = usage(server)
-        """What this process used before its first node connected."""
         self.followers: list[asyncio.subprocess.Process] = []
         self._sequence = 1
 

@@ -35,10 +35,10 @@ from forewarn.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: Owners with a VM on each host; hosts that share a start; hosts in a rack; fault domains.
 OWNERS_ON_HOST, TOGETHER, RACK, FAULT_DOMAINS = 5, 4, 20, 5
-"""Owners with a VM on each host; hosts that share a start; hosts in a rack; fault domains."""
+#: Time between two chosen starts: the work, its notice and some minutes.
 EVERY_MS = 35 * 60_000
-"""Time between two chosen starts: the work, its notice and some minutes."""
 SAMPLES = 20
 
 

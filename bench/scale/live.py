@@ -146,8 +146,8 @@ def free_port() -> int:
         return port
 
 
+#: Maximum number of hosts in a request for work.
 TARGETS_MAX = 100
-"""Maximum number of hosts in a request for work."""
 
 
 class Watched:

@@ -58,14 +58,14 @@ from forewarn.values import value
 
 START_MS = 1_800_000_000_000
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+#: Time that the moves from a host may take, in seconds, and the time that they take.
 MOVE_S, MOVING_MS = 1800, 5 * MINUTE_MS
-"""Time that the moves from a host may take, in seconds, and the time that they take."""
+#: At night one node in 20 is disturbed at a time, and a fifth of an owner's VMs.
 POLICY = MaintenancePolicy(
     budgets=(Budget(Scope.FLEET, 5, percent=True), Budget(Scope.OWNER, 20, percent=True)),
     windows=(Window("night", "Asia/Shanghai", tuple(range(7)), 22 * 60, 6 * 60),),
     pause_s=0,
 )
-"""At night one node in 20 is disturbed at a time, and a fifth of an owner's VMs."""
 
 
 @value

@@ -19,31 +19,29 @@ if TYPE_CHECKING:
     #: Id of a boot (empty if unknown), and the service clock minus the time since that boot, in ms.
     Mark = tuple[str, int]
 
+#: Maximum wait in seconds that any clock returns; after it the caller asks again.
+#:
+#: So a stopped clock or a far deadline never causes an infinite or overflowing timeout.
 WAIT_TIMEOUT_S = 3600.0
-"""Maximum wait in seconds that any clock returns; after it the caller asks again.
 
-So a stopped clock or a far deadline never causes an infinite or overflowing timeout.
-"""
-
+#: Highest speed of a scaled clock: a day takes 86 ms. At higher speeds timers are too coarse.
 SPEED_MAX = 1_000_000.0
-"""Highest speed of a scaled clock: a day takes 86 ms. At higher speeds timers are too coarse."""
 
 
+#: Least step of the system's clock that counts, in milliseconds. Two clocks cannot be read at the
+#: same moment, and NTP steps by at least 128 ms.
 STEP_MS_MIN = 100
-"""Least step of the system's clock that counts, in milliseconds. Two clocks cannot be read at the
-same moment, and NTP steps by at least 128 ms."""
 
+#: A stored time this many milliseconds ahead of the current time is ignored.
+#:
+#: Correcting a wrong time zone moves a clock by less.
 MARK_ABSURD_MS = 24 * 3600 * 1000
-"""A stored time this many milliseconds ahead of the current time is ignored.
 
-Correcting a wrong time zone moves a clock by less.
-"""
-
+#: The mark of a clock that cannot be resumed.
 NO_MARK = ("", 0)
-"""The mark of a clock that cannot be resumed."""
 
+#: File with the id of this boot on Linux.
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""File with the id of this boot on Linux."""
 
 
 class Clock(abc.ABC):

@@ -113,7 +113,7 @@ class TrackedConnection:
         #: Whether the connection is in the table.
         self.counts = table.enter(self)
 
-    def ends_by(self, end: Callable[[], object]) -> None:
+    def set_end(self, end: Callable[[], object]) -> None:
         """Use a function from now on to end the connection at once."""
         self._end = end
 
@@ -215,20 +215,20 @@ class CountedPort:
             task.cancel()
             connection.close()
 
-        tracked.ends_by(drop)
+        tracked.set_end(drop)
 
     async def _connect(self, connection: socket.socket, tracked: TrackedConnection) -> None:
         """Serve a connection on the event loop, after its handshake."""
         task = asyncio.current_task()
         assert task is not None
-        tracked.ends_by(task.cancel)  # from now on the event loop closes the socket
+        tracked.set_end(task.cancel)  # from now on the event loop closes the socket
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 partial(self._make_protocol, tracked),
                 connection,
                 **self._options,  # type: ignore[arg-type]
             )
-            tracked.ends_by(transport.abort)
+            tracked.set_end(transport.abort)
         except OSError:
             tracked.leave()  # failed handshakes of unknown clients are not logged
         except BaseException:

@@ -10,11 +10,11 @@ TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: Maximum length of an external text in a message, in characters.
 TEXT_CHARACTERS_MAX = 1000
-"""Maximum length of an external text in a message, in characters."""
 
+#: Replacement for a character that a terminal or a database might interpret.
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""Replacement for a character that a terminal or a database might interpret."""
 
 
 class ForewarnError(Exception):
@@ -24,17 +24,17 @@ class ForewarnError(Exception):
     `str.format` templates; the caller gives their facts by keyword, and `facts` stores them.
     """
 
+    #: Stable code of the error, lower case with hyphens; documented, never reused.
     code: str = "error"
-    """Stable code of the error, lower case with hyphens; documented, never reused."""
 
+    #: HTTP status for this error.
     status: int = 500
-    """HTTP status for this error."""
 
+    #: One sentence that names the operation and its object; a `str.format` template.
     message: str = "Something went wrong."
-    """One sentence that names the operation and its object; a `str.format` template."""
 
+    #: Advice for the reader; a `str.format` template, may be empty.
     advice: str = ""
-    """Advice for the reader; a `str.format` template, may be empty."""
 
     def __init__(self, **facts: object) -> None:
         """Format the class's message with the facts of this occurrence."""

@@ -13,8 +13,8 @@ TYPE_CHECKING = False  # `typing` needs too much memory for the agent
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
+#: Sign of mark-up in HTML, Markdown or a chat -> its full-width form of Unicode.
 _WIDE = {ord(each): ord(each) + 0xFEE0 for each in "<>[]@"}
-"""Sign of mark-up in HTML, Markdown or a chat -> its full-width form of Unicode."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from forewarn.errors import reason_of
 from forewarn.host_port import joined_address
 
+#: Why a request cannot be sent, without the text, which may be a secret.
 MALFORMED = "its URL or a header has characters that HTTP does not allow"
-"""Why a request cannot be sent, without the text, which may be a secret."""
 
 
 def shown_url(url: str, *, path: bool = False) -> str:

@@ -12,8 +12,8 @@ from typing import Self
 from forewarn.agent.journal import newest
 from tests.waiting import LIMIT_S, wait_until
 
+#: Timeout of a hook that is to miss it: a loaded machine begins its shell within that.
 HOOK_S = 2.0
-"""Timeout of a hook that is to miss it: a loaded machine begins its shell within that."""
 
 CONFIG = """
 [agent]

@@ -63,10 +63,10 @@ class Process:
 class World:
     """The agent's coordinator, the ranks, and one preparation per VM."""
 
+    #: How long each rank saves once it has stopped.
     save_ms = 0
-    """How long each rank saves once it has stopped."""
+    #: Time from a rank's death until the ranks are started again.
     restart_ms = 0
-    """Time from a rank's death until the ranks are started again."""
     step_ms = (1, STEP_MS)
 
     def __init__(self, seed: int, *, size: int = 8, faults: int = 3, vms: int = 2) -> None:
@@ -78,10 +78,10 @@ class World:
         self.stopped: list[tuple[int, int, int]] = []
         self.approved: dict[str, tuple[int, dict[str, str]]] = {}
         self.held: dict[str, str] = {}
+        #: Steps since the last checkpoint that deaths of ranks have made the job repeat.
         self.repeated = 0
-        """Steps since the last checkpoint that deaths of ranks have made the job repeat."""
+        #: Consents that a preparation heard of before they were on disk.
         self.undurable = 0
-        """Consents that a preparation heard of before they were on disk."""
         self.now_ms = 0
         self.core = Coordinator(spans_vms=True)
         self.disk: dict[str, Any] = self.core.form()

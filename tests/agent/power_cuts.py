@@ -8,8 +8,8 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
+#: Bytes that are written as one, or not at all.
 SECTOR = 512
-"""Bytes that are written as one, or not at all."""
 
 
 class PowerCutError(Exception):

@@ -17,14 +17,14 @@ import pytest
 from forewarn.agent.preparations.wait_until import until
 from tests.waiting import LIMIT_S
 
+#: Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more.
 PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
-"""Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""
 
 EVENT = {"event_id": "E1", "event_type": "Reboot", "resources": ["vm_0"]}
 PORTS = range(20_000, 32_000)
 RESERVED_MAX = 64
+#: UDP sockets at the ports given last: while they are open, no other worker is given these.
 RESERVED: list[socket.socket] = []
-"""UDP sockets at the ports given last: while they are open, no other worker is given these."""
 
 
 def program(name: str) -> str:

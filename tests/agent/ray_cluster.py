@@ -13,8 +13,9 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ("w0", "w1", "w2", "w3")
+#: Longest start of a node on a busy machine.
 START_S = 900.0
-"""Longest start of a node on a busy machine."""
+#: Ray's own waits, most of which are too short on a busy machine.
 PATIENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "900",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
@@ -29,14 +30,15 @@ PATIENT = {
     "RAY_worker_register_timeout_seconds": "900",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "900",
 }
-"""Ray's own waits, most of which are too short on a busy machine."""
+#: Files in which a node's agents tell their ports, and the options that choose these.
 PORTS = {
     "dashboard_agent_listen_port": "--dashboard-agent-listen-port",
     "metrics_agent_port": "--dashboard-agent-grpc-port",
     "metrics_export_port": "--metrics-export-port",
     "runtime_env_agent_port": "--runtime-env-agent-port",
 }
-"""Files in which a node's agents tell their ports, and the options that choose these."""
+#: `ray`, without two waits that nothing can set: of the command for its node, and of the node for
+#: its agents' ports, which are known before.
 STARTER = """
 import json, os, sys, time
 from pathlib import Path
@@ -57,8 +59,8 @@ def patient(*words):
 Node.start_raylet, services.get_node = with_ports, patient
 main()
 """
-"""`ray`, without two waits that nothing can set: of the command for its node, and of the node for
-its agents' ports, which are known before."""
+#: Answers each line, `[NODE, PATH]`, with Ray's own view of all nodes; first, if NODE is not empty,
+#: keeps the node busy until PATH exists.
 OBSERVER = """
 import json, os, sys, time
 import ray
@@ -83,8 +85,6 @@ for line in sys.stdin:
     ]
     print(json.dumps(answer), flush=True)
 """
-"""Answers each line, `[NODE, PATH]`, with Ray's own view of all nodes; first, if NODE is not empty,
-keeps the node busy until PATH exists."""
 
 
 class RayCluster:

@@ -86,8 +86,8 @@ class Handler(PlayedHandler):
         return fault is not None
 
 
+#: Answers in the place of the service, once.
 Fault: TypeAlias = Callable[[Handler], None]
-"""Answers in the place of the service, once."""
 
 
 def status(code: int, body: bytes = b"", **headers: str) -> Fault:

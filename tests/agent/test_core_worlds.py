@@ -38,8 +38,8 @@ RULES = (
     Rule("all", Match(types=("Redeploy",)), action="prepare", steps=STEPS[:1], coordination="all"),
     Rule("two", Match(), action="prepare", steps=STEPS, checks=(PreparationStep("ask"),)),
 )
+#: Steps whose failure is allowed, or that nothing undoes: not watched as strictly.
 FREE = {"c", "d"}
-"""Steps whose failure is allowed, or that nothing undoes: not watched as strictly."""
 TYPES = ("Freeze", "Reboot", "Redeploy")
 STATUSES = (0, 0, 0, 0, 1, 75, 77, -9)
 
@@ -325,8 +325,8 @@ def test_world_of_odd_answers_and_full_disks_recovers(seed: int) -> None:
     assert world.owed == set()
 
 
+#: What a record says of requests under way, which end with the process.
 PASSING = {"asked_ms", "deciding", "missing_ms", "next_ms", "peers", "tries", "why"}
-"""What a record says of requests under way, which end with the process."""
 
 
 def facts(records: Iterable[object]) -> list[dict[str, object]]:

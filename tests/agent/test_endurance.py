@@ -16,8 +16,8 @@ from tests.agent.service import Fault, Service, reset, status
 pytestmark = pytest.mark.slow
 
 LIFE_S_MAX = 0.5  # it is up and at work after 0.15 s; where it is not, it lives longer
+#: Kills without an act after which a life may be twice as long: the machine is slow.
 PATIENCE = 40
-"""Kills without an act after which a life may be twice as long: the machine is slow."""
 FAR_MS = 4_000_000_000_000
 ODD: tuple[Fault, ...] = (
     status(200, b'{"DocumentIncarnation":0,"Events":[]}'),

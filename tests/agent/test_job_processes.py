@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 WORLD = 8
+#: Events of the job whose ranks are killed; `make test-jobs` plays 1,000.
 RUNS = int(os.environ.get("JOB_RUNS", "6"))
-"""Events of the job whose ranks are killed; `make test-jobs` plays 1,000."""
 FAR_MS = 4_000_000_000_000
 JOBS = """
 [jobs]

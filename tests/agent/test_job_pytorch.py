@@ -18,13 +18,13 @@ from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
+#: Events; `make test-jobs` plays 20, with eight ranks.
 RUNS = int(os.environ.get("TORCH_RUNS", "1"))
-"""Events; `make test-jobs` plays 20, with eight ranks."""
 WORLD = 8 if RUNS > 1 else 2
 EXAMPLE = ROOT / "docs/howto/jobs-pytorch.py"
 PYTHON = "/usr/bin/python3"
+#: Longest wait for ranks: each imports PyTorch.
 STARTED_S = 4 * LIMIT_S
-"""Longest wait for ranks: each imports PyTorch."""
 STOPPED = re.compile(r"start (\d+): rank \d+ stopped at step (\d+)$", re.MULTILINE)
 
 

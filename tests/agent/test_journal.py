@@ -124,8 +124,8 @@ def test_directory_that_others_can_write_is_refused(directory: Path, mode: int) 
 
 LIVES = 100
 CALLS_MAX = 12
+#: Characters of a state: some are shorter than a sector, most take several.
 SIZE_MAX = 5000
-"""Characters of a state: some are shorter than a sector, most take several."""
 
 
 def lost(monkeypatch: pytest.MonkeyPatch, root: Path, *, honest: bool) -> int:

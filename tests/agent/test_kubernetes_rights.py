@@ -26,8 +26,8 @@ PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<kind>[^/?]+)(?:/(?P<name>[^/?]+)(?:/(?P<part>[^/?]+))?)?(?:\?.*)?"
 )
+#: Namespace (empty: all), API group, resource and verb.
 Right = tuple[str, str, str, str]
-"""Namespace (empty: all), API group, resource and verb."""
 
 
 def right_of(verb: str, target: str) -> Right:

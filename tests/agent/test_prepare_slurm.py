@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 RUNS = int(os.environ.get("SLURM_RUNS", "4"))
 #: Jobs of one random run; slurmctld keeps no more than 10,000.
+#: Random runs; `make test-jobs` runs 200.
 JOBS_MAX = 40
-"""Random runs; `make test-jobs` runs 200."""
 
 FOREIGN = "disk is being replaced"
 

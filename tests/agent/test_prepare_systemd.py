@@ -43,6 +43,7 @@ echo a reboot is asked for
 touch go
 """
 
+#: A bus, logind with nothing else, an emulator, and a reboot that is only told of.
 LOGIND = {
     "sysinit.target": BARE,
     "systemd-reboot.service": f"{BARE}[Service]\nExecStart=/bin/true\n",
@@ -62,7 +63,6 @@ LOGIND = {
     "--listen 127.0.0.1:8080 --operator-listen none --scenario host-reboot --speed 1\n",
     "logind.conf": "[Login]\nInhibitDelayMaxSec=10min\n",
 }
-"""A bus, logind with nothing else, an emulator, and a reboot that is only told of."""
 
 
 def boot(scratch: Path, story: str, settings: str, *, needs: str) -> str:

@@ -21,8 +21,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 NOTICE_MS = 3_600_000
+#: Largest difference of a deadline from NotBefore on a busy machine: three starts of `ray`.
 SLOW_MS = 600_000
-"""Largest difference of a deadline from NotBefore on a busy machine: three starts of `ray`."""
 STEPS = """
 [step.ray]
 use = "ray"

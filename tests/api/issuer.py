@@ -24,19 +24,19 @@ class Issuer:
     def __init__(self) -> None:
         """Start with one key."""
         self.user, self.groups = "kim", ["sre"]
+        #: The path of each request.
         self.asked: list[str] = []
-        """The path of each request."""
         self._codes: dict[str, dict[str, str]] = {}
+        #: Errors that the device flow answers, one after another, before the token.
         self.device_answers: list[str] = []
-        """Errors that the device flow answers, one after another, before the token."""
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rotate("key-1")
         self.oversized = False
+        #: Whether it publishes addresses for signing in.
         self.endpoints = True
-        """Whether it publishes addresses for signing in."""
         self.secret = ""
+        #: Unset while it accepts requests and answers none.
         self.answers = threading.Event()
-        """Unset while it accepts requests and answers none."""
         self.answers.set()
         self._listen(0)
 

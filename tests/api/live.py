@@ -28,13 +28,13 @@ from tests.asking import EVENTS, Reply, ask
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S, wait_until
 
+#: What a service answers; a test knows what it expects.
 Json: TypeAlias = Any
-"""What a service answers; a test knows what it expects."""
 
+#: When every service of a test begins: 15 January 2027, 08:00 UTC.
 NOW_MS = 1_800_000_000_000
-"""When every service of a test begins: 15 January 2027, 08:00 UTC."""
+#: The token of anna, an admin of every service of a test that is not open.
 TOKEN = written_token("anna", "secret-of-anna")
-"""The token of anna, an admin of every service of a test that is not open."""
 
 SETTINGS = Settings(
     listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
@@ -217,6 +217,7 @@ async def _nothing() -> None:
     pass
 
 
+#: Two hosts of two fault domains; one group on both, one on the first.
 FLEET: dict[str, dict[str, dict[str, object]]] = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
     "groups": {"web": {"owner": "shop"}, "db": {}},
@@ -226,4 +227,3 @@ FLEET: dict[str, dict[str, dict[str, object]]] = {
         "db-0": {"host": "h1", "group": "db"},
     },
 }
-"""Two hosts of two fault domains; one group on both, one on the first."""

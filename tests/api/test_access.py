@@ -282,8 +282,8 @@ def told() -> Iterator[Guarded]:
     guarded.live.stop()
 
 
+#: What a driver says of another owner's VM, in words that no name of a record has.
 SECRET = "guest 7731 of the vault"
-"""What a driver says of another owner's VM, in words that no name of a record has."""
 
 
 @pytest.mark.parametrize("end", ["runs", "fails", "ends"])

@@ -28,8 +28,8 @@ from tests.api.live import SETTINGS, Live
 from tests.waiting import LIMIT_S
 
 DOTS = ".".join(["a"] * 400)
+#: As many members as a file may have here.
 MEMBERS = 1000
-"""As many members as a file may have here."""
 NAMES = [f"{n:0>128}" for n in range(HOSTS_MAX)]
 
 

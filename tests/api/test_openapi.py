@@ -35,8 +35,8 @@ ROUTES = every_route(
     )
 )
 DOCUMENT: Json = document(ROUTES, "v1")
+#: Random requests to each method of each path.
 EXAMPLES = settings().max_examples // 8
-"""Random requests to each method of each path."""
 
 CHECKED = (
     "not_a_server_error",

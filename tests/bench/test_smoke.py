@@ -12,6 +12,7 @@ from tests.agent.programs import program, running
 from tests.waiting import LIMIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Benchmark -> what it prints at the end.
 FIGURES = {
     "access": r"permission check: [\d.]+ us(.|\n)*audit of [\d,]+ records: [\d.]+ s",
     "agent": r'"reaction_ms": {\s+"long poll, median": [\d.]+',
@@ -36,21 +37,20 @@ FIGURES = {
     "trace": r"moves, quantile 0\.99, \d+ min \| \d+ \(\d+\) \| [\d.]+",
     "telemetry": r"a scrape under that load +\d+ ms",
 }
-"""Benchmark -> what it prints at the end."""
+#: Run by the tests of hostile texts, which look closer at what it prints.
 ELSEWHERE = {"attack"}
-"""Run by the tests of hostile texts, which look closer at what it prints."""
+#: Two thirds of the time of all; mypy checks their calls of the product before each change.
 LONG = ("agent", "nodes", "page", "scale.live", "start.takeover", "trace")
-"""Two thirds of the time of all; mypy checks their calls of the product before each change."""
+#: Other programs of a benchmark; without one, its test is skipped.
 PROGRAMS = {
     "agent": ("go", "openssl"),
     "metadata": ("go", "nginx", "wrk"),
     "page": ("chromium",),
     "telemetry": ("wrk",),
 }
-"""Other programs of a benchmark; without one, its test is skipped."""
 POSTGRES = ("latency.rush", "start.takeover", "store.run")
+#: Time limit of a benchmark, which waits for several processes in turn.
 LIMITS_S = 15 * LIMIT_S
-"""Time limit of a benchmark, which waits for several processes in turn."""
 
 
 def case(name: str) -> object:

@@ -46,8 +46,8 @@ from tests.e2e.cloud import run
 from tests.waiting import wait_until
 
 INSIDE = "FOREWARN_CHAOS_INSIDE"
+#: Variable with the path of the run's control group.
 GROUP = "FOREWARN_CHAOS_GROUP"
-"""Variable with the path of the run's control group."""
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 NEEDED = ("ip", "unshare", "setpriv", "openssl", "mount")
 NEEDED_BY = {

@@ -16,8 +16,8 @@ from forewarn.untrusted_text import escaped_lines, escaped_text, without_markup
 from tests.serving import HttpServer
 from tests.waiting import LIMIT_S
 
+#: Escape, bell, delete, C1, marks of direction, characters without width, a tag.
 EVIL = "\x1b\x07\x7f\x9b\u061c\u200b\u200e\u2028\u202a\u202e\u2066\u2069\ufeff\U000e0041"
-"""Escape, bell, delete, C1, marks of direction, characters without width, a tag."""
 HEADERS = {"Content-Type": "application/json", "Forewarn-Time": "2027-01-15T08:00:00Z"}
 DOCUMENT = {
     "DocumentIncarnation": 1,

@@ -32,8 +32,8 @@ from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S, wait_until
 
 MINUTE_MS = 60_000
+#: Pieces of work that a gate and a driver come to, and some more.
 WORK_MAX = 10
-"""Pieces of work that a gate and a driver come to, and some more."""
 
 
 class ByHand:

@@ -44,8 +44,8 @@ from tests.simulator.checkers.state_checker import step_checker
 START_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
+#: Largest fleet, in hosts, that is looked at as a whole after each step.
 CHECKED_MAX = 30
-"""Largest fleet, in hosts, that is looked at as a whole after each step."""
 
 
 @dataclass

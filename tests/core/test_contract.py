@@ -31,6 +31,7 @@ from forewarn.protocol.versions import VERSIONS
 from forewarn.rules.blockers import Blocker
 from tests.core.rig import small
 
+#: Defaults that mean something.
 SAID: dict[str, object] = {
     "Ticket.category": "other",
     "Ticket.state": "open",
@@ -64,7 +65,6 @@ SAID: dict[str, object] = {
     "NoticePolicy.overdue_after_s": 3600,
     "NoticePolicy.prediction_s": 7 * 86_400,
 }
-"""Defaults that mean something."""
 VALUES = (
     *KINDS.values(),
     *(

@@ -39,8 +39,8 @@ from tests.core.replay import HistoryIllegal, Replay
 from tests.core.rig import Rig, small, small_fleet
 from tests.store import strategies as made
 
+#: What a change of the fleet does to a record.
 VERBS = ("added", "changed", "removed")
-"""What a change of the fleet does to a record."""
 
 
 def an_entry(record: Record) -> Entry:

@@ -208,6 +208,7 @@ def nothing(_: MaintenanceRig, __: int) -> None:
     """Nothing happens: the rule holds already."""
 
 
+#: Code -> its situation.
 SITUATIONS = {
     code_of("unknown-host"): Situation(removes, finding="unknown-host"),
     code_of("host-failed"): Situation(fails("h0"), finding="one-at-a-time"),
@@ -240,7 +241,6 @@ SITUATIONS = {
     code_of("operator"): Situation(loses_driver),
     code_of("planning"): Situation(arrives, roomy, once_announced=applies(pause_s=1), move_s=600),
 }
-"""Code -> its situation."""
 
 
 @dataclass

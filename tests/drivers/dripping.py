@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: Where its answer does not end.
 HEADS = {"head": b"HTTP/1.0 200 OK\r\nX: ", "body": b"HTTP/1.0 200 OK\r\n\r\n"}
-"""Where its answer does not end."""
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+#: Least notice of each kind of event, in milliseconds. Source: N-1.
 NOTICE_MS = {"Freeze": 900_000, "Reboot": 900_000, "Redeploy": 600_000, "Preempt": 30_000}
-"""Least notice of each kind of event, in milliseconds. Source: N-1."""
 
 
 @dataclass(frozen=True, slots=True)

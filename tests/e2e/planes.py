@@ -18,8 +18,8 @@ from tests.asking import ask
 from tests.waiting import wait_until
 
 TERM_S, SLACK_S = 5, 2
+#: The token of an admin of all control planes: a follower lends its own identity to nobody.
 TOKEN = written_token("tester", "seeded")
-"""The token of an admin of all control planes: a follower lends its own identity to nobody."""
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 POLL = "/metadata/scheduledevents?api-version=2020-07-01&vm=web_0"
 FLEET: dict[str, dict[str, Any]] = {

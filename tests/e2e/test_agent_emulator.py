@@ -17,6 +17,7 @@ from tests.waiting import LIMIT_S, wait_until
 pytestmark = pytest.mark.slow
 
 SPEED = 600
+#: Scenarios that take days, or that an agent has little time for.
 SPEEDS = {
     "degraded-hardware": 6000,
     "hardware-failure": 200,
@@ -25,15 +26,14 @@ SPEEDS = {
     "storm": 60,
     "window-closes": 300,
 }
-"""Scenarios that take days, or that an agent has little time for."""
+#: What the clock is moved by once the agent's own event is over: a night without work.
 SKIPPED = {"window-closes": "23h"}
-"""What the clock is moved by once the agent's own event is over: a night without work."""
+#: The cases that differ most; the others are nightly.
 EVERY_TIME = (
     "cancelled-maintenance",
     "spot-preemption",
     "rolling-update",
 )
-"""The cases that differ most; the others are nightly."""
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from typing import Any
 
 from forewarn.garbage import uncollected
 
+#: Limit of the growth of the time with each doubling of the input.
 GROWTH_MAX = 3.0
-"""Limit of the growth of the time with each doubling of the input."""
+#: Shorter times are not compared: the clock and the caches would decide.
 SMALL_S = 0.002
-"""Shorter times are not compared: the clock and the caches would decide."""
+#: The clock tells no shorter times apart.
 CLOCK_S = 1e-6
-"""The clock tells no shorter times apart."""
 RUNS = 3
+#: Time for a quarter of a text above which `is_slow` looks further.
 SUSPECT_S = 0.0005
-"""Time for a quarter of a text above which `is_slow` looks further."""
+#: Ratio of the times for a text and its quarter above which the growth is measured.
 RATIO_MAX = 5.0
-"""Ratio of the times for a text and its quarter above which the growth is measured."""
 
 
 def thread_time_s(call: Callable[[Any], object], text: object) -> float:

@@ -21,10 +21,10 @@ from tools.product import files, module_of
 FUNCTIONS = frozenset(
     ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
 )
+#: Methods that look for every match.
 SCANS = frozenset(("split", "findall", "finditer", "sub", "subn", "scanner"))
-"""Methods that look for every match."""
+#: Pieces of a pattern that are repeated, the shortest first.
 PIECES_MAX = 60
-"""Pieces of a pattern that are repeated, the shortest first."""
 _parser: Any = importlib.import_module("re._parser")
 
 
@@ -34,14 +34,14 @@ class Use:
 
     module: str
     line: int
+    #: The call that makes it.
     source: str
-    """The call that makes it."""
+    #: The variable that has the pattern; empty if the pattern has no name.
     name: str
-    """The variable that has the pattern; empty if the pattern has no name."""
+    #: None: the pattern is made of values that exist only later.
     pattern: "re.Pattern[Any] | None"
-    """None: the pattern is made of values that exist only later."""
+    #: How it is applied: `search`, `match`, `fullmatch`, or `scan` to find every match.
     methods: frozenset[str]
-    """How it is applied: `search`, `match`, `fullmatch`, or `scan` to find every match."""
 
     def __str__(self) -> str:
         """Return the place."""

@@ -21,12 +21,13 @@ from tools.product import modules
 pytestmark = pytest.mark.slow
 
 SIZE = 16 * 1024
+#: Time of a call with a short text: what does so much else gets one text of `FEW`.
 SLOW_S = 0.001
-"""Time of a call with a short text: what does so much else gets one text of `FEW`."""
 FEW = 7
 TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
 PATH, FILE = "Path", "file"
 THERE = Path("there")
+#: Annotation of a parameter -> its value while another one is hostile.
 OTHERS: dict[str, object] = {
     "int": 1,
     "int | None": 1,
@@ -41,7 +42,7 @@ OTHERS: dict[str, object] = {
     "tuple[str, ...]": (),
     PATH: THERE,
 }
-"""Annotation of a parameter -> its value while another one is hostile."""
+#: Modules that are not called: their functions act on more than their arguments.
 ACTING = {
     "forewarn.agent.operator_requests": "removes files",
     "forewarn.agent.preparations.pacemaker": "starts processes",
@@ -58,7 +59,6 @@ ACTING = {
     "forewarn.store.sqlite_file": "opens stores",
     "forewarn.programs": "starts processes",
 }
-"""Modules that are not called: their functions act on more than their arguments."""
 
 
 def functions() -> Iterator[Callable[..., object]]:

@@ -32,12 +32,12 @@ from tests.waiting import LIMIT_S
 pytestmark = pytest.mark.slow
 
 OPERATOR, ARM = "operator", "arm"
+#: Stands for the hostile text in a request.
 TEXT = "HOSTILE"
-"""Stands for the hostile text in a request."""
+#: Lengths of the text: a head has at most 80 KiB, and an escaped sign three characters.
 HEAD_CHARACTERS, BODY_CHARACTERS = 24_000, 512_000
-"""Lengths of the text: a head has at most 80 KiB, and an escaped sign three characters."""
+#: Time of a request above which its growth is measured.
 SUSPECT_S = 0.05
-"""Time of a request above which its growth is measured."""
 PIECES = (" ", '"\\', "1:", "a,", "a.", "[", "{", "/", "\\", "'", "=", "a b ", "(", "-1", "é")
 VERSION = "api-version=2023-07-01"
 WORD_LENGTH_MAX = 40
@@ -48,8 +48,8 @@ class Entry:
     """A request with a place for a hostile text."""
 
     port: str
+    #: Method and path of the route, or a header.
     route: str
-    """Method and path of the route, or a header."""
     method: str
     path: str
     body: str = ""

@@ -21,11 +21,12 @@ from tools.product import files, module_of
 
 pytestmark = pytest.mark.slow
 
+#: Lengths of the hostile texts: exponential time shows at the first, quadratic time later.
 SIZES = (20, 64, 512, 4096)
-"""Lengths of the hostile texts: exponential time shows at the first, quadratic time later."""
+#: Time for each character, in seconds, above which the growth is measured.
 SUSPECT_S = 1e-6
-"""Time for each character, in seconds, above which the growth is measured."""
 
+#: The patterns of modules whose patterns are made of values that exist only later.
 MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
     "forewarn.api.app": lambda: [app._pattern([each.path for each in app.every_route()])],
     "forewarn_azure.routes": lambda: [
@@ -37,17 +38,16 @@ MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
     # A story of the conformance suite edits the suite's own document.
     "forewarn_conformance.client_server": lambda: [re.compile(rb'"NotBefore":"[^"]+"')],
 }
-"""The patterns of modules whose patterns are made of values that exist only later."""
 
+#: Shell patterns of the settings, applied to names of our own actions.
 FNMATCH = ["forewarn.outbox.delivery: from fnmatch import fnmatchcase"]
-"""Shell patterns of the settings, applied to names of our own actions."""
 
+#: Modules that may make a pattern. To read their syntax takes seconds, which collecting lacks.
 MODULES = sorted(
     module_of(path)
     for path in files()
     if (text := path.read_text("utf-8")) and ("re." in text or "Text(" in text)
 )
-"""Modules that may make a pattern. To read their syntax takes seconds, which collecting lacks."""
 
 
 def scan(pattern: "re.Pattern[Any]") -> Callable[[Any], object]:

@@ -17,10 +17,10 @@ from tests.agent.programs import answers, free_port, program, until
 from tests.waiting import LIMIT_S
 
 ADMIN_TOKEN = "let-me-in"
+#: Longest start of an API server on a busy machine.
 START_S = 300.0
-"""Longest start of an API server on a busy machine."""
+#: Controllers that tests use; kubelets and the scheduler are played where they are needed.
 CONTROLLERS = "deployment,replicaset,disruption,clusterrole-aggregation"
-"""Controllers that tests use; kubelets and the scheduler are played where they are needed."""
 
 
 class Program:

@@ -46,8 +46,8 @@ CHUNKS = b"5\r\n" + BODY[:5] + b"\r\n" + f"{len(BODY) - 5:X}".encode() + b';x="y
 METHOD = b" " + EVENTS.encode() + b" HTTP/1.1\r\n" + HOST + YES + b"\r\n"
 
 
+#: Longest request that is also sent in pieces of seven bytes.
 CUT_BYTES_MAX = 1000
-"""Longest request that is also sent in pieces of seven bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Row:
     name: str
     octets: bytes
     status: int
+    #: Whether the connection serves another request afterwards.
     stays: bool = True
-    """Whether the connection serves another request afterwards."""
 
 
 def check_answer(live: Live, row: Row) -> None:

@@ -39,19 +39,19 @@ PREEMPT = ScheduledEvent(
 )
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
+#: Rounds of the server's event loop in which it accepts, reads and answers all that was sent.
 ROUNDS = 8
-"""Rounds of the server's event loop in which it accepts, reads and answers all that was sent."""
 
+#: How long a test listens, after these rounds, to be sure that nothing comes.
 QUIET_S = 0.01
-"""How long a test listens, after these rounds, to be sure that nothing comes."""
 
 
 @dataclass
 class Control:
     """The control plane, as far as a metadata server sees it."""
 
+    #: What approvals get; None keeps them waiting.
     answer: RequestAnswer | None = field(default_factory=lambda: RequestAnswer(True))
-    """What approvals get; None keeps them waiting."""
     enables: bool = True
     approvals: list[ApprovalRequest] = field(default_factory=list)
     enabled: list[str] = field(default_factory=list)
@@ -60,14 +60,14 @@ class Control:
     waiting: list[asyncio.Future[RequestAnswer]] = field(default_factory=list)
     enabling: list[asyncio.Future[RequestAnswer]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
+    #: VMs that have left the hosts of a node while an event was there.
     left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
-    """VMs that have left the hosts of a node while an event was there."""
+    #: VM and event -> its outcome, as JSON.
     outcomes: dict[tuple[str, str], str] = field(default_factory=dict)
-    """VM and event -> its outcome, as JSON."""
+    #: VM -> the client of its last poll.
     clients: dict[str, str] = field(default_factory=dict)
-    """VM -> the client of its last poll."""
+    #: VMs whose approvals it fails at.
     failing: set[str] = field(default_factory=set)
-    """VMs whose approvals it fails at."""
 
     def ask(self, request: Request) -> asyncio.Future[RequestAnswer]:
         """Note a request, and answer it."""

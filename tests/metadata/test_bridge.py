@@ -13,8 +13,8 @@ from forewarn.service.bridge import Bridge
 from tests.metadata.live import FREEZE, VM_A
 from tests.waiting import LIMIT_S
 
+#: Nothing is asked of the control plane here.
 NOBODY = cast("ControlLoop", None)
-"""Nothing is asked of the control plane here."""
 
 FIRST = DocumentChange(
     1, whole=True, callers=(VM_A,), publications=(Publication("g", True, Document()),)

@@ -17,8 +17,8 @@ from tests.metadata.hostile import GOOD, get
 from tests.metadata.live import EVENTS, FREEZE, Live, Raw, request, serving, wait_for, with_settings
 from tests.waiting import LIMIT_S, wait_until
 
+#: Its document is more than a small buffer holds, and goes out in one piece.
 LONG = ScheduledEvent(event_id=FREEZE.event_id, event_type="Freeze", description="x" * 50_000)
-"""Its document is more than a small buffer holds, and goes out in one piece."""
 TOO_LONG = request(EVENTS, method="POST", content_length="70000")
 SMALL_BYTES = 4096
 

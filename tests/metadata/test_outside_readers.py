@@ -16,13 +16,14 @@ PIECES = (
     *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding : chunked\r\n", b"X: y\r\n z\r\n"),
     *(b"Connection: close\r\n", b"HTTP/1.0", b"ffffffff\r\n", b"-1", b"+", b"0", b",", b"GET "),
 )
+#: Refusals of ours of what both of the others read.
 STRICTER = {
     "Bad request. The Host header is malformed.",  # RFC 9112, 3.2: repeated or no host at all
     "Bad request. The request target is malformed.",  # a fragment, a half escape
     "Bad request. The query is malformed.",  # a half escape, or no UTF-8
     "Bad request. The body's length is ambiguous.",  # chunked in HTTP/1.0
 }
-"""Refusals of ours of what both of the others read."""
+#: Beginnings of what one of the others says of what we read.
 LOOSER = (
     "Invalid method encountered",  # llhttp knows a list of methods; here any gets its 405
     "Expected space after method",
@@ -30,7 +31,6 @@ LOOSER = (
     "Invalid character in chunk size",  # a space after it
     "Invalid `Transfer-Encoding` header value",  # among trailers, which mean nothing here
 )
-"""Beginnings of what one of the others says of what we read."""
 MESSAGES = 2000
 
 

@@ -36,8 +36,8 @@ from tests.waiting import LIMIT_S
 
 ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
 HOUR_MS = 3_600_000
+#: VMs whose whole is beyond 64 MiB.
 BIG = 70_000
-"""VMs whose whole is beyond 64 MiB."""
 
 
 def test_worker_is_told_the_whole_then_each_change(feed: Feed) -> None:
@@ -314,11 +314,11 @@ def test_workers_serve_through_the_loss_of_their_feed(tmp_path: Path) -> None:
     run(story())
 
 
+#: VMs that no node can take over, one after another; the control plane would not either.
 IMPOSSIBLE = tuple(
     msgspec.structs.replace(VM_C, vm=f"vm-{n}", addresses=("fe80::\0",))
     for n in range(FAILURES_MAX)
 )
-"""VMs that no node can take over, one after another; the control plane would not either."""
 
 
 @pytest.mark.slow

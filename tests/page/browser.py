@@ -16,17 +16,17 @@ from typing import Any, TypeAlias
 
 from tests.waiting import LIMIT_S
 
+#: What the protocol says; who asks knows what to expect.
 Json: TypeAlias = Any
-"""What the protocol says; who asks knows what to expect."""
 
+#: Empty where there is none: tests say so and are skipped.
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-"""Empty where there is none: tests say so and are skipped."""
 PAGE_MS_MAX = 150_000
+#: Longest wait in the page: shorter than that for an answer of the browser.
 TAPS_MAX = 5
-"""Longest wait in the page: shorter than that for an answer of the browser."""
 READ_BYTES = 1 << 20
+#: Features that start a process for the page of each test; see below.
 UNUSED = ("SpareRendererForSitePerProcess", "BackForwardCache", "ProactivelySwapBrowsingInstance")
-"""Features that start a process for the page of each test; see below."""
 FLAGS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions"),
     *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
@@ -75,10 +75,10 @@ class Browser:
         self._rest = b""
         self._count = 0
         self._session = ""
+        #: What the page has complained of: exceptions, refused requests, console errors.
         self.problems: list[str] = []
-        """What the page has complained of: exceptions, refused requests, console errors."""
+        #: Every address the page has asked for.
         self.asked: list[str] = []
-        """Every address the page has asked for."""
         targets = self.send("Target.getTargets")["targetInfos"]
         target = next(each["targetId"] for each in targets if each["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)

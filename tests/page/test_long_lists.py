@@ -15,10 +15,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
 ]
+#: Records of each list: the page asks for 100 at a time.
 COUNT = 103
-"""Records of each list: the page asks for 100 at a time."""
+#: Hosts of which the names come in two pieces.
 MANY = 1003
-"""Hosts of which the names come in two pieces."""
 NAMES = [f"h{number:03}" for number in range(COUNT)]
 ROWS = "main table tbody tr"
 STORIES = "article.story"

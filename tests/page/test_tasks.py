@@ -122,8 +122,8 @@ NIGHT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 }
 
 
+#: How a task is done: by what, at which width, in which colours.
 Hand: TypeAlias = tuple[str, int, str]
-"""How a task is done: by what, at which width, in which colours."""
 HANDS: list[Hand] = [("mouse", 1280, "light"), ("keyboard", 1280, "dark"), ("touch", 390, "dark")]
 #: The hands take turns; each hand does every task in `make nightly`.
 TURNS = pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_window_opens(case: str) -> None:
     assert [shown(span) for span in found] == expected
 
 
+#: Words for a day of the month, and the days of October 2026, whose first is a Thursday.
 DAYS_OF_OCTOBER = {
     "1": "1",
     "last": "31",
@@ -87,7 +88,6 @@ DAYS_OF_OCTOBER = {
     "last sun-3": "22",
     "second sat+6": "16",
 }
-"""Words for a day of the month, and the days of October 2026, whose first is a Thursday."""
 
 
 @pytest.mark.parametrize("word", DAYS_OF_OCTOBER)

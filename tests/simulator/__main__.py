@@ -19,8 +19,8 @@ from tests.simulator.world.faults import KINDS
 from tests.simulator.world.people import OPTIONAL
 from tests.simulator.world.world import WorldPlan
 
+#: Worlds after which a rule that was never tested is a failure.
 THOROUGH_RUNS = 100
-"""Worlds after which a rule that was never tested is a failure."""
 KNOWN = frozenset({*KINDS, *OPTIONAL, "faults"})
 
 

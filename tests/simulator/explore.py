@@ -9,8 +9,8 @@ import sys
 from tests.simulator.exploration.explorer import Explorer, Found
 from tests.simulator.exploration.worlds import WORLDS
 
+#: Distinct states that are visited, of all worlds together; each has its share.
 LIMIT, QUICK = 10_000_000, 100_000
-"""Distinct states that are visited, of all worlds together; each has its share."""
 
 
 def report(found: Found) -> str:

@@ -20,19 +20,20 @@ from tests.simulator.world.world import WorldPlan
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / ".build" / "found"
 SEED_MAX = 1 << 40
+#: What is left out where maintenances meet only each other, failures and their operators.
 MAINTAINED = frozenset({*KINDS, *OPTIONAL}) - {
     *("maintenances", "policies", "steering", "tenants", "deferrals"),
     *("changes", "evictions", "host", "drivers"),
 }
-"""What is left out where maintenances meet only each other, failures and their operators."""
+#: Faults left out where the service and its network are sound.
 SOUND = frozenset(KINDS) - {"host", "drivers", "silence"}
-"""Faults left out where the service and its network are sound."""
+#: Hosts, VMs, days, rate and what is left out of small worlds in which much coincides, in turn.
 SMALL = (
     {"hosts": 4, "vms": 10, "days": 0.4, "rate": 12, "without": MAINTAINED},
     {"hosts": 5, "vms": 16, "days": 0.08, "rate": 24, "without": SOUND},
     {"hosts": 3, "vms": 6, "days": 0.1, "rate": 60},
 )
-"""Hosts, VMs, days, rate and what is left out of small worlds in which much coincides, in turn."""
+#: The same of all worlds.
 SHAPES = (
     *SMALL,
     {"hosts": 6, "vms": 40, "days": 1.0},
@@ -40,7 +41,6 @@ SHAPES = (
     {"hosts": 4, "vms": 12, "days": 2.0, "rate": 4},
     {"hosts": 20, "vms": 200, "days": 1.0},
 )
-"""The same of all worlds."""
 
 
 def first_seed() -> int:

@@ -21,8 +21,8 @@ from tests.simulator.mutation.server import noticed_while_sound, verdicts
 
 EQUIVALENTS = Path(__file__).parent / "mutation" / "equivalents.txt"
 VERDICTS = ("killed", "timed out", "survived", "no coverage")
+#: How many standard deviations around the mean hold 95 % of a normal distribution.
 Z_95 = 1.96
-"""How many standard deviations around the mean hold 95 % of a normal distribution."""
 
 
 def interval(noticed: int, of: int) -> tuple[float, float]:

@@ -17,8 +17,8 @@ from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import START_MS
 from tests.simulator.world.world import World, WorldPlan
 
+#: Entries of history shown with a violation.
 LAST_ENTRIES = 12
-"""Entries of history shown with a violation."""
 DEFAULTS = WorldPlan(seed=1)
 
 

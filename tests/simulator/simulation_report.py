@@ -9,10 +9,10 @@ from forewarn.clock import SystemClock
 from tests.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000
+#: Lines of progress in a log, at most: one each 5 % of the worlds.
 LINE_SHARES = 20
-"""Lines of progress in a log, at most: one each 5 % of the worlds."""
+#: Least time between two of them, in milliseconds.
 LINE_MS = 60_000
-"""Least time between two of them, in milliseconds."""
 
 
 class Summary:

@@ -11,8 +11,8 @@ from tests.simulator.hunt import SMALL, first_seed, keep, plans
 from tests.simulator.runs import run_world
 
 WORLDS_MAX = 40
+#: Worlds of maintenances that reach most tight situations; more are tried where these do not.
 RICH_SEEDS = (6000, 4000)
-"""Worlds of maintenances that reach most tight situations; more are tried where these do not."""
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SOCKET_NAME = ".s.PGSQL.5432"
+#: In the server's answer to COMMIT.
 COMMITTED = b"COMMIT\x00"
-"""In the server's answer to COMMIT."""
+#: In the server's answer to the first statement of a commit.
 ADVANCED = b"UPDATE 1\x00"
-"""In the server's answer to the first statement of a commit."""
+#: What a client ends a pipeline with: whatever it had to say has been said.
 _SYNC = b"S\x00\x00\x00\x04"
-"""What a client ends a pipeline with: whatever it had to say has been said."""
 
 
 @dataclass

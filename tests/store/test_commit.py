@@ -39,8 +39,8 @@ from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
 ROOT = Path(__file__).resolve().parents[2]
+#: One more than a whole number in either database may be.
 TOO_LARGE = 2**63
-"""One more than a whole number in either database may be."""
 
 
 class Odd(Enum):

@@ -27,8 +27,8 @@ STATES = (
     MaintenanceState.CANCELLED,
     MaintenanceState.PAUSED,
 )
+#: Numbers of those that have not ended.
 LIVE = (2, 4)
-"""Numbers of those that have not ended."""
 
 
 def maintenance(number: int, state: MaintenanceState) -> Maintenance:

@@ -175,8 +175,8 @@ def test_writer_that_was_replaced_removes_nothing(
     assert sequences(other.store) == before
 
 
+#: How long a destination that takes nothing keeps history at most.
 WEEK_MS = 7 * 86_400_000
-"""How long a destination that takes nothing keeps history at most."""
 
 
 @pytest.mark.parametrize(("late_ms", "kept"), [(0, True), (1, False)])

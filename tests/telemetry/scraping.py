@@ -8,8 +8,8 @@ from forewarn.settings import Settings
 from tests.api.live import SETTINGS
 from tests.asking import ask
 
+#: Name and labels of each sample -> its value.
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-"""Name and labels of each sample -> its value."""
 
 
 def scrape(address: str, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:

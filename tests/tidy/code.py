@@ -4,20 +4,23 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.tidy.house import Found, Function, Source, check
 
 PARAMETERS_MAX = 5
 POSITIONAL_MAX = 3
+#: Two is the band to feel at home in; a third reads well where the order is the obvious one (draft,
+#: operation, reason). A private function has its callers in sight.
 POSITIONAL_PRIVATE_MAX = 4
-"""Two is the band to feel at home in; a third reads well where the order is the obvious one
-(draft, operation, reason). A private function has its callers in sight."""
 
 BANNED_WORDS = {
     "util", "utils", "utility", "helper", "helpers", "common", "misc", "manager", "context",
     "base", "data", "stuff",
 }  # fmt: skip
 
+#: Every third-party package the product may import, and the rooms that may. A new one needs an ADR;
+#: a room that is not named here stays free of it, the agent of all of them.
 ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
     "starlette": ("forewarn.api", "forewarn_azure", "forewarn_emulator", "forewarn.web"),
@@ -48,10 +51,8 @@ ROOMS_OF_PACKAGES = {
     "tzlocal": ("forewarn_azure.configuration_routes",),
     "pytest": ("forewarn_emulator.testing",),
 }
-"""Every third-party package the product may import, and the rooms that may. A new one needs an
-ADR; a room that is not named here stays free of it, the agent of all of them."""
 
-NAMED_FOR_HOW = {"found", "made", "said", "taken", "told"}
+NAMED_FOR_HOW = {"asked", "found", "made", "said", "taken", "told"}
 
 UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max", "_count")
 
@@ -179,6 +180,18 @@ def locals_name_the_thing(source: Source) -> Found:
             is_new = isinstance(node, ast.arg) or isinstance(node.ctx, ast.Store)
             if is_new and name in NAMED_FOR_HOW:
                 yield node.lineno, f"{name}: name the thing, not how it was got", name
+
+
+@check("*.py", bad='LIMIT = 5\n"""Most tries."""\n', good="#: Most tries.\nLIMIT = 5\n")
+def fields_have_comments(source: Source) -> Found:
+    """A field or constant is documented by a comment with `#:` before it, not by a string after."""
+    for node in ast.walk(source.tree):
+        body = getattr(node, "body", None)
+        for one, after in pairwise(body if isinstance(body, list) else ()):
+            text = after.value if isinstance(after, ast.Expr) else None
+            is_text = isinstance(text, ast.Constant) and isinstance(text.value, str)
+            if is_text and isinstance(one, ast.Assign | ast.AnnAssign):
+                yield after.lineno, "write the text before the assignment, with `#:`"
 
 
 @check("src/*.py", bad="poll_timeout = 5\n", good="poll_timeout_s = 5\n")

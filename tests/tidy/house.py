@@ -89,8 +89,8 @@ class Finding:
         return f"{self.path}:{self.line}: {self.sentence}"
 
 
+#: Line, sentence and, where the thing has one, its name, by which an exception may know it.
 Found = Iterator[tuple[int, str] | tuple[int, str, str]]
-"""Line, sentence and, where the thing has one, its name, by which an exception may know it."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import re
 from tests.tidy.house import Found, Source, check
 
 LINE_LENGTH_MAX = 100
+#: Nobody reviews more; a picture or a table that is larger belongs beside the repository.
 BLOB_BYTES_MAX = 256 * 1024
-"""Nobody reviews more; a picture or a table that is larger belongs beside the repository."""
 
 
 @check("*", bad="a\tb\n\x1b[0m\n", good="a\tb\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSIONS, LISTS, SAME_AS
 from tools.docs.reference import page, table
 
+#: Attribute -> source of its value, for attributes with sources besides `instance`.
 FROM_THE_TOPOLOGY = {
     "evictionPolicy": "`Deallocate` for a Spot VM",
     "location": "the VM's `location`",
@@ -27,7 +28,6 @@ FROM_THE_TOPOLOGY = {
     "publicKeys": "`instance`, one key on each line",
     "storageProfile.dataDisks": "`instance`, one disk on each line, [see below](#data-disks)",
 }
-"""Attribute -> source of its value, for attributes with sources besides `instance`."""
 
 
 def instance_page() -> str:

@@ -34,8 +34,8 @@ EVENT_PLACES: dict[Enum, Point] = {
     EventState.COMPLETED: (760, 370),
     EventState.CANCELLED: (210, 470),
 }
+#: Moves whose arrows go around a state between their ends.
 ARCS = {(OpState.PLANNED, OpState.RUNNING), (EventState.SCHEDULED, EventState.STARTED)}
-"""Moves whose arrows go around a state between their ends."""
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle; }

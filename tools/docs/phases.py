@@ -12,10 +12,10 @@ from forewarn.core.maintenance import PHASE_MOVES
 from tools.docs.lifecycle import BOX_HEIGHT, BOX_WIDTH, STYLE, Point, text
 
 SHEET_WIDTH, SHEET_HEIGHT = 900, 640
+#: Number of points of a curve.
 STEPS = 60
-"""Number of points of a curve."""
+#: Distance of a curve from the straight line, as a fraction of the line's length.
 BEND = 0.16
-"""Distance of a curve from the straight line, as a fraction of the line's length."""
 
 Labels = Mapping[tuple[str, str], str]
 

@@ -169,16 +169,16 @@ def settable(section: str, kind: type) -> Iterator[Setting]:
 
 def settings_of(kind: type) -> Iterator[Setting]:
     """Yield the settings of a section in source order."""
-    tree = ast.parse(inspect.getsource(kind))
+    source = inspect.getsource(kind)
+    lines, tree = source.splitlines(), ast.parse(source)
     assert isinstance(tree.body[0], ast.ClassDef)
-    body = tree.body[0].body
-    for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
+    for field in tree.body[0].body:
         if isinstance(field, ast.AnnAssign) and field.value:
             if "NamedTable" in ast.unparse(field.annotation):
                 continue  # other pages describe these tables
             default = repr(ast.literal_eval(field.value))
             name, annotation = ast.unparse(field.target), ast.unparse(field.annotation)
-            yield Setting(name, annotation, default, summary(docstring_of(after)))
+            yield Setting(name, annotation, default, summary(comment_before(lines, field.lineno)))
 
 
 def setting_line(one: Setting) -> str:
@@ -191,11 +191,14 @@ def toml_value(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def docstring_of(node: ast.AST) -> str:
-    """Return the text of a docstring statement; empty for other statements."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return " ".join(str(node.value.value).split())
-    return ""
+def comment_before(lines: list[str], number: int) -> str:
+    """Return the text of the `#:` lines directly before a line; empty without any."""
+    texts: list[str] = []
+    for line in reversed(lines[: number - 1]):
+        if not line.lstrip().startswith("#:"):
+            break
+        texts.insert(0, line.lstrip().removeprefix("#:"))
+    return " ".join(" ".join(texts).split())
 
 
 def load_everything() -> None:

@@ -17,8 +17,8 @@ class Child:
         self.pid = pid
         self.mark = mark
         self._own = own
+        #: Descriptor that becomes readable when the process ends; -1 without support for pidfds.
         self.pidfd = -1
-        """Descriptor that becomes readable when the process ends; -1 without support for pidfds."""
         if hasattr(os, "pidfd_open"):
             try:
                 self.pidfd = os.pidfd_open(pid)

@@ -37,8 +37,8 @@ class Running:
         self.child = child
         self.run = run
         self.reason = ""
+        #: Time to kill the child, ms since the epoch; None before a request to stop.
         self.killed_ms: int | None = None
-        """Time to kill the child, ms since the epoch; None before a request to stop."""
 
 
 class ChildProcesses:

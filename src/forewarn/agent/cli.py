@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_STATUS = "127.0.0.1:8471"
 STATUS_TIMEOUT_S = 5.0
+#: Least notice of each impact in seconds, for the explanations of `check`. Source: N-1.
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-"""Least notice of each impact in seconds, for the explanations of `check`. Source: N-1."""
 
 
 class AgentUnreachable(PeerError):
@@ -193,8 +193,8 @@ def _check_state(directory: str) -> None:
 
 
 SOURCES = ("Platform", "User")
+#: Duration of a freeze by live migration or a memory-preserving update, in seconds. Source: N-1.
 SHORT_S = 5
-"""Duration of a freeze by live migration or a memory-preserving update, in seconds. Source: N-1."""
 
 
 def _explanation(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PHASES = ("prepare", "approve", "recover", "cancel")
 PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # extensions of files that Windows can start directly
+#: Variables of the agent that hooks inherit, and all `LC_…`; others may be the agent's secrets.
 INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -46,7 +47,6 @@ INHERITED = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP"),  # of Windows
     *("USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES"),
 )
-"""Variables of the agent that hooks inherit, and all `LC_…`; others may be the agent's secrets."""
 
 FILE_BYTES_MAX = 1024 * 1024
 STEPS_MAX = 200  # limit for steps and checks, and for rules
@@ -60,6 +60,7 @@ TABLES = {
     "step": None,
     "rule": None,
 }
+#: Table for background jobs -> its settings, each with a type or the permitted words.
 SUBTABLES: dict[str, dict[str, object]] = {
     "notify": {
         "webhook": list,
@@ -94,7 +95,6 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "ca_file": str,
     },
 }
-"""Table for background jobs -> its settings, each with a type or the permitted words."""
 STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
 MATCH_KEYS = {
     "type": "types",

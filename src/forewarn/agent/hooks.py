@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # Linux allows 128 KiB; a character has up to 4 bytes
 NEVER_STARTED = -127  # exit status of a hook after a failed start
 
+#: Shell script around each hook, which records the hook's start and exit status.
+#:
+#: The script ignores SIGTERM and continues to wait for its hook. SIGKILL ends both.
+#:
+#: A mark file is one short line, and is valid only if the line is complete. An atomic rename would
+#: cost another process, and delay the approval.
 WRAPPER = (
     'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
     'echo $code >"$mark.ended"; exit $code'
 )
-"""Shell script around each hook, which records the hook's start and exit status.
-
-The script ignores SIGTERM and continues to wait for its hook. SIGKILL ends both.
-
-A mark file is one short line, and is valid only if the line is complete. An atomic rename would
-cost another process, and delay the approval.
-"""
 
 
 class HookRoom:

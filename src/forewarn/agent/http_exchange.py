@@ -30,8 +30,8 @@ class Line:
         self._method = "GET"
         self._fresh = True
         self._open = False
+        #: Whether a request is waiting for its answer.
         self.busy = False
-        """Whether a request is waiting for its answer."""
 
     @property
     def fd(self) -> int:

@@ -34,8 +34,8 @@ class Inhibitor:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._wanted = False
+        #: The agent's end of the pipe; closing this end releases the lock.
         self._pipe = -1
-        """The agent's end of the pipe; closing this end releases the lock."""
         self._child: Child | None = None
         self._ending: list[Child] = []
 

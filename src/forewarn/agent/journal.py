@@ -73,10 +73,10 @@ class Journal:
             raise JournalLost(path=directory, reason=reason_of(error)) from error
         self._turn = 0
         self._boot_id = boot_id()
+        #: New path of an unreadable file that `read` renamed; otherwise empty.
         self.corrupt = ""
-        """New path of an unreadable file that `read` renamed; otherwise empty."""
+        #: Boot ID of the system at the time when the read state was written.
         self.boot_id = ""
-        """Boot ID of the system at the time when the read state was written."""
 
     def read(self) -> dict[str, object] | None:
         """Return the last written state, or None without a state.

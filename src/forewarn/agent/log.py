@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
 
+#: Level -> priority in the journal of systemd.
 LEVELS = {"error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Level -> priority in the journal of systemd."""
 
 LINE_BYTES_MAX = 4096  # bytes that a pipe accepts atomically (PIPE_BUF of POSIX)
 CUTS = (LINE_BYTES_MAX, 512, 64)  # characters per part in successive attempts to shorten a line

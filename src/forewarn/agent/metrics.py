@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookEnded, HookIntent, NotifyIntent
     from forewarn.agent.poller import Poller
 
+#: Help text of each metric.
 HELP = {
     "forewarn_agent_polls_total": "Successful polls.",
     "forewarn_agent_seconds_since_poll": "Seconds since the last successful poll; -1 before the "
@@ -29,7 +30,6 @@ HELP = {
     "forewarn_agent_unrecovered_steps": "Steps that repeatedly could not be undone and need an "
     "operator.",
 }
-"""Help text of each metric."""
 
 KINDS = ("hook", "approval", "undo", "unrecovered", "journal")
 FAILURE_ACTIONS = {

@@ -27,8 +27,8 @@ RETRY_MS = 5_000  # pause after a failed job
 FAR_MS = 1 << 62
 
 Notice = dict[str, object]
+#: The notice after a start of the agent, which may have stopped before it wrote the last one.
 UNKNOWN: Notice = {}
-"""The notice after a start of the agent, which may have stopped before it wrote the last one."""
 
 
 class NodeConditions:

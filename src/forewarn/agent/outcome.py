@@ -12,8 +12,8 @@ import sys
 from forewarn.agent.sdk.client import Client
 from forewarn.errors import ForewarnError
 
+#: Longest wait for the service, in seconds.
 TIMEOUT_S = 2.0
-"""Longest wait for the service, in seconds."""
 
 
 def main(endpoint: str, event_id: str, *command: str) -> int:

@@ -228,6 +228,7 @@ class KubernetesLeases(Place):
         return self._call("GET", f"/{self._lease(name)}").status == 200
 
 
+#: `via` of `[coordination]` -> class of the place where the VMs of an event share their states.
 PLACES: dict[str, type[Place]] = {
     "status": StatusEndpoints,
     "file": SharedFiles,
@@ -235,7 +236,6 @@ PLACES: dict[str, type[Place]] = {
     "etcd": EtcdKeys,
     "kubernetes": KubernetesLeases,
 }
-"""`via` of `[coordination]` -> class of the place where the VMs of an event share their states."""
 
 
 def _escape(text: str) -> str:

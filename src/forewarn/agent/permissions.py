@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 LINKS_MAX = 40  # links on the way to one path, the limit of Linux
 LINE_BYTES_MAX = 256  # limit of the line `#!INTERPRETER`, the same as that of Linux
+#: Programs whose first word that is not an option is a script; a version may follow the name.
 INTERPRETERS = ("sh", "bash", "dash", "ksh", "zsh", "python", "perl", "ruby", "node", "php", "lua")
-"""Programs whose first word that is not an option is a script; a version may follow the name."""
 
+#: Parts of the state directory with commands, marks and notes.
 STATE_PARTS = ("journal.0", "journal.1", "hooks", "steps")
-"""Parts of the state directory with commands, marks and notes."""
 
 
 class ConfigWritable(CallerError):
@@ -121,8 +121,8 @@ class _Walk:
         self._path = path
         self._trusted = trusted
         self._creates = creates
+        #: Directories that were found sound, shared by all walks.
         self._sound = sound
-        """Directories that were found sound, shared by all walks."""
 
     def check(self) -> None:
         """Check each directory on the way, and the path itself."""

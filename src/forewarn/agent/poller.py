@@ -59,24 +59,24 @@ class Poller:
         self._approving = ""
         self._approve_until_ms = 0
         self._approvals: dict[str, None] = {}
+        #: This VM's name from the instance metadata; empty while it is unknown.
         self.name = ""
-        """This VM's name from the instance metadata; empty while it is unknown."""
+        #: Whether to request the name before the next poll.
         self.asks_name = False
-        """Whether to request the name before the next poll."""
         self._name_due_ms: int | None = None
         self._name_pause_ms = 0
+        #: Failed polls since the last successful poll.
         self.failures = 0
-        """Failed polls since the last successful poll."""
+        #: Reason why the last poll failed; empty after success.
         self.trouble = ""
-        """Reason why the last poll failed; empty after success."""
+        #: Remedy for `trouble`, as a sentence.
         self.advice = ""
-        """Remedy for `trouble`, as a sentence."""
+        #: Time of the last successful poll, ms since the epoch; None before the first.
         self.good_ms: int | None = None
-        """Time of the last successful poll, ms since the epoch; None before the first."""
+        #: Successful polls since the start.
         self.polls = 0
-        """Successful polls since the start."""
+        #: Failed polls since the start.
         self.polls_failed = 0
-        """Failed polls since the start."""
 
     @property
     def endpoint(self) -> str:

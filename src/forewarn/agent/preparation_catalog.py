@@ -13,16 +13,16 @@ class Preparation(Value):
 
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    #: Permitted words of the settings without free text; the first is the default.
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Permitted words of the settings without free text; the first is the default."""
+    #: Settings that are addresses of the form `http://…` or `https://…`.
     urls: tuple[str, ...] = ()
-    """Settings that are addresses of the form `http://…` or `https://…`."""
+    #: Default of `timeout_s`, the longest time of a hook; NotBefore always ends a preparation.
     timeout_s: float = TIMEOUT_S
-    """Default of `timeout_s`, the longest time of a hook; NotBefore always ends a preparation."""
+    #: Whether the preparation is asked again right before the approval.
     checks: bool = False
-    """Whether the preparation is asked again right before the approval."""
+    #: Program that the preparation runs; empty: none. The setting `command` names another.
     program: str = ""
-    """Program that the preparation runs; empty: none. The setting `command` names another."""
 
 
 FLAGS = (
@@ -58,6 +58,7 @@ def problem_of(use: str, name: str, setting: object) -> str:
     return ""
 
 
+#: Name in `use = "…"` and of the module -> its settings.
 PREPARATIONS = {
     "systemd": Preparation(
         needed=("units",),
@@ -153,4 +154,3 @@ PREPARATIONS = {
         optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
     ),
 }
-"""Name in `use = "…"` and of the module -> its settings."""

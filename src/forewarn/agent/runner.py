@@ -97,8 +97,8 @@ class Runner:
         self._alive_ms = 0
         self._heed_ms = 0
         self._requests = OperatorRequests(settings.state_dir)
+        #: Whether to start again, with the current configuration and clock.
         self.again = False
-        """Whether to start again, with the current configuration and clock."""
 
     def run(self) -> bool:
         """Follow the events until SIGTERM or SIGINT; return whether the agent must start again."""

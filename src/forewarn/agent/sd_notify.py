@@ -22,8 +22,8 @@ class SdNotify:
         """Read the service manager's address from the environment."""
         self._address = environment.pop("NOTIFY_SOCKET", "")  # hooks must not inherit the address
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
+        #: Interval of keep-alives in milliseconds; 0: no keep-alives.
         self.watchdog_ms = int(watchdog_us) // 2000 if watchdog_us.isdigit() else 0
-        """Interval of keep-alives in milliseconds; 0: no keep-alives."""
         self._status = ""
 
     def ready(self) -> None:

@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.json_fields import Form
 
+#: The settings of the tables of the configuration except steps and rules, with their defaults.
 DEFAULTS: dict[str, object] = {
     "endpoint": "",
     "api_version": "",
@@ -46,63 +47,62 @@ DEFAULTS: dict[str, object] = {
     "coordination": {},
     "kubernetes": {},
 }
-"""The settings of the tables of the configuration except steps and rules, with their defaults."""
 
 
 class AgentSettings:
     """The settings of one agent. Durations are seconds."""
 
+    #: Address of the service; empty to discover it. Source: C-8.
     endpoint: str
-    """Address of the service; empty to discover it. Source: C-8."""
+    #: The only api-version to use; empty: negotiate with the service.
     api_version: str
-    """The only api-version to use; empty: negotiate with the service."""
+    #: Seconds between two polls. Source: C-1.
     interval_s: float
-    """Seconds between two polls. Source: C-1."""
+    #: Longest permitted delay of an answer, in seconds; 0: no delay. Source: E-9.
     wait_s: float
-    """Longest permitted delay of an answer, in seconds; 0: no delay. Source: E-9."""
+    #: This VM's name in Resources; empty to read it from the instance metadata. Source: I-2.
     name: str
-    """This VM's name in Resources; empty to read it from the instance metadata. Source: I-2."""
+    #: Further names of this VM in Resources.
     aliases: tuple[str, ...]
-    """Further names of this VM in Resources."""
+    #: Name of the scale set, for the conversion of the computer name to `NAME_NUMBER`.
     scale_set: str
-    """Name of the scale set, for the conversion of the computer name to `NAME_NUMBER`."""
+    #: Directory of the journal and the hooks' files.
     state_dir: str
-    """Directory of the journal and the hooks' files."""
+    #: Directory that contains `prepare.d`, `approve.d`, `recover.d` and `cancel.d`.
     hooks_dir: str
-    """Directory that contains `prepare.d`, `approve.d`, `recover.d` and `cancel.d`."""
+    #: Limit below which the default rules approve freezes at once, in seconds. Source: C-4.
     freeze_tolerated_s: int
-    """Limit below which the default rules approve freezes at once, in seconds. Source: C-4."""
+    #: Seconds between SIGTERM and SIGKILL to a hook.
     stop_grace_s: float
-    """Seconds between SIGTERM and SIGKILL to a hook."""
+    #: The variables of the agent's environment that hooks inherit.
     environment: dict[str, str]
-    """The variables of the agent's environment that hooks inherit."""
+    #: Whether logind must delay a shutdown while hooks run.
     inhibit_shutdown: bool
-    """Whether logind must delay a shutdown while hooks run."""
+    #: Whether recovery hooks receive the outcome, which the service must support. Source: X-1.
     outcomes: bool
-    """Whether recovery hooks receive the outcome, which the service must support. Source: X-1."""
+    #: `text` or `json`.
     log: str
-    """`text` or `json`."""
+    #: `ADDRESS:PORT` of the status endpoint; empty for none.
     status_listen: str
-    """`ADDRESS:PORT` of the status endpoint; empty for none."""
+    #: Certificate of the status endpoint, PEM; empty for plain HTTP.
     status_cert: str
-    """Certificate of the status endpoint, PEM; empty for plain HTTP."""
+    #: Private key of the certificate.
     status_key: str
-    """Private key of the certificate."""
+    #: Domain names that a request's `Host` may have, in lower case; the status endpoint accepts
+    #: addresses and names without a dot as well.
     status_allowed_hosts: tuple[str, ...]
-    """Domain names that a request's `Host` may have, in lower case; the status endpoint accepts
-    addresses and names without a dot as well."""
+    #: Path of a Unix socket or `ADDRESS:PORT` for jobs; empty for none. Source: J-1.
     jobs_listen: str
-    """Path of a Unix socket or `ADDRESS:PORT` for jobs; empty for none. Source: J-1."""
+    #: File with the token that ranks on other VMs prove; needed with `ADDRESS:PORT`.
     jobs_token_file: str
-    """File with the token that ranks on other VMs prove; needed with `ADDRESS:PORT`."""
+    #: Receivers of notifications; see `notify.py`.
     notify: dict[str, object]
-    """Receivers of notifications; see `notify.py`."""
+    #: Method of asking the other VMs; None: never; see `peers.py`.
     coordination: dict[str, object] | None
-    """Method of asking the other VMs; None: never; see `peers.py`."""
+    #: How to mark the VM's Kubernetes node; empty: not; see `node_job.py`.
     kubernetes: dict[str, object]
-    """How to mark the VM's Kubernetes node; empty: not; see `node_job.py`."""
+    #: The rules; the first match decides.
     rules: tuple[Rule, ...]
-    """The rules; the first match decides."""
 
     def __init__(self, form: Form) -> None:
         for name, default in DEFAULTS.items():

@@ -15,8 +15,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.stopping = False
+        #: Whether the agent must start again; the runner resets this before doing so.
         self.reloading = False
-        """Whether the agent must start again; the runner resets this before doing so."""
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
     def listen(self) -> None:

@@ -190,8 +190,8 @@ class _Connection:
         return False
 
 
+#: Stages in which this VM decides about the approval, or has decided. Source: C-5.
 DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "aborted")
-"""Stages in which this VM decides about the approval, or has decided. Source: C-5."""
 
 REASONS = {
     200: "OK",

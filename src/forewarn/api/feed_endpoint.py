@@ -35,23 +35,23 @@ from forewarn.replication.server import NODES_MAX, FeedCaller, FeedServer
 from forewarn.settings import OperatorSettings
 
 PATH = "/feed/"
+#: Member of `scope["state"]`: the connection of a request.
 CONNECTION = "connection"
-"""Member of `scope["state"]`: the connection of a request."""
 
+#: Maximum length of a POST; polls of a thousand groups with long names take 300 kB.
 BODY_BYTES_MAX = 1024 * 1024
-"""Maximum length of a POST; polls of a thousand groups with long names take 300 kB."""
 
+#: Maximum lengths of the id of a node's process, and of an idempotency key.
 INSTANCE_LENGTH_MAX = KEY_LENGTH_MAX = 100
-"""Maximum lengths of the id of a node's process, and of an idempotency key."""
 
+#: Maximum number of cached queries; most nodes send the same one.
 QUERIES_MAX = 256
-"""Maximum number of cached queries; most nodes send the same one."""
 
+#: Time limit of a request until it has arrived, in seconds.
 REQUEST_S_MAX = 5.0
-"""Time limit of a request until it has arrived, in seconds."""
 
+#: Maximum number of a source's connections without a proved name; less with few descriptors.
 UNPROVED_MAX = 64
-"""Maximum number of a source's connections without a proved name; less with few descriptors."""
 
 
 class FeedPathUnknown(CallerError):

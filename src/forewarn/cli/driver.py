@@ -129,11 +129,11 @@ def _mark_nodes(
 ) -> int:
     """Show announced and running work on the Kubernetes nodes of its hosts."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
+    from forewarn.cli.following import create_for_action  # noqa: PLC0415 - the same
     from forewarn.cli.node_notices import NodeMarker  # noqa: PLC0415 - the same
 
     table, _ = driver_table(name, config)
-    marker = NodeMarker(client_of(common), make_followed("mark-nodes", name, table))
+    marker = NodeMarker(client_of(common), create_for_action("mark-nodes", name, table))
     if follow:
         return marker.follow()
     changed, problems = marker.once()
@@ -166,11 +166,11 @@ def _answer_resources(
 ) -> int:
     """Show events as resources of a cluster, and carry out what its namespaces ask for."""
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
+    from forewarn.cli.following import create_for_action  # noqa: PLC0415 - the same
     from forewarn.cli.tenant_resources import ResourceAnswerer  # noqa: PLC0415 - the same
 
     table, _ = driver_table(name, config)
-    resources = make_followed("answer-resources", name, table, cluster=cluster)
+    resources = create_for_action("answer-resources", name, table, cluster=cluster)
     answerer = ResourceAnswerer(client_of(common).server, tokens, resources, ca=common.ca)
     if follow:
         return answerer.follow()

@@ -29,10 +29,12 @@ class Followed(Protocol):
         """Stop the watch."""
 
 
-def make_followed(
+def create_for_action(
     action: str, driver: str, table: Mapping[str, object], *, cluster: str = ""
 ) -> Any:  # noqa: ANN401 - each command has its own type
-    """Return what an action keeps in line: `create(driver, options, cluster)`.
+    """Return the object that an action follows: it keeps a cluster in line with the service.
+
+    `table` has the options of the driver, as its settings file has them.
 
     Raises:
         ExtensionMissing, ExtensionUnusable: the package is not installed, or cannot be loaded.

@@ -38,6 +38,10 @@ STANDBY = "standby"
 
 _ENDED = frozenset({ServiceState.SUPERSEDED, ServiceState.STOPPING})
 
+#: Legal moves.
+#:
+#: An ended state ignores every further move, because another thread may stop the service during a
+#: turn.
 MOVES: dict[ServiceState, frozenset[ServiceState]] = {
     ServiceState.SETTLING: frozenset({ServiceState.READY, ServiceState.UNCERTAIN, *_ENDED}),
     ServiceState.READY: frozenset({ServiceState.UNCERTAIN, *_ENDED}),
@@ -45,11 +49,6 @@ MOVES: dict[ServiceState, frozenset[ServiceState]] = {
     ServiceState.SUPERSEDED: frozenset(),
     ServiceState.STOPPING: frozenset(),
 }
-"""Legal moves.
-
-An ended state ignores every further move, because another thread may stop the service during a
-turn.
-"""
 
 
 class ServiceStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+#: Action -> its meaning. An action name is never reused for another meaning. Source: A-6.
 ACTIONS: dict[str, str] = {
     "operation.planned": "An operation was requested.",
     "operation.announced": "An operation is announced to the groups it disturbs.",
@@ -116,4 +117,3 @@ ACTIONS: dict[str, str] = {
     "vm.changed": "A VM moved, or its record changed.",
     "vm.removed": "A VM was removed from the fleet.",
 }
-"""Action -> its meaning. An action name is never reused for another meaning. Source: A-6."""

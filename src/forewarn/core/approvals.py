@@ -26,15 +26,14 @@ from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.requests import ApprovalRequest
 from forewarn.values import replace
 
+#: Maximum departures stored per group, the latest ones; each recorded poll of the group writes all
+#: of them.
 DEPARTURES_MAX = 100
-"""Maximum departures stored per group, the latest ones; each recorded poll of the group writes all
-of them."""
 
+#: Seconds after a VM has left a host in which the old host's node may show the VM new events.
+#:
+#: The old node serves the VM until the new host's node takes over, even if that node is cut off.
 OLD_NODE_SERVES_S_MAX = 3600
-"""Seconds after a VM has left a host in which the old host's node may show the VM new events.
-
-The old node serves the VM until the new host's node takes over, even if that node is cut off.
-"""
 
 
 def approve(draft: Draft, approval: ApprovalRequest) -> tuple[int, ...]:

@@ -94,11 +94,11 @@ def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
     return replace(view, document=Document(incarnation=incarnation, events=events))
 
 
+#: The first operation number after the last restore from a backup.
 RESTORED_FROM = 10**9
-"""The first operation number after the last restore from a backup."""
 
+#: A restore raises operation numbers by this multiple of the incarnations' raise.
 NUMBERS_PER_INCARNATION = 1000
-"""A restore raises operation numbers by this multiple of the incarnations' raise."""
 
 
 def fresh(key: str, group: str, last_number: int = 0) -> View:

@@ -13,11 +13,10 @@ from forewarn.core.records import Row
 from forewarn.core.state import Entry, Image
 from forewarn.values import replace
 
+#: Action of the first entries after old history was deleted.
+#:
+#: Each contains records as of the deletion, in any state.
 CHECKPOINT = "history.checkpoint"
-"""Action of the first entries after old history was deleted.
-
-Each contains records as of the deletion, in any state.
-"""
 
 
 class Rows:

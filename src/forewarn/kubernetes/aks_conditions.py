@@ -20,9 +20,10 @@ from forewarn.protocol.versions import TYPE_SINCE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+#: In place of an event type: the condition's message names the type.
 MESSAGE = "message"
-"""In place of an event type: the condition's message names the type."""
 
+#: Condition type of AKS -> event type, or `message`.
 AKS_TYPES: Mapping[str, str] = {
     "VMEventScheduled": MESSAGE,
     "PreemptionScheduled": "Preempt",
@@ -32,7 +33,6 @@ AKS_TYPES: Mapping[str, str] = {
     "RedeployScheduled": "Redeploy",
     "TerminateScheduled": "Terminate",
 }
-"""Condition type of AKS -> event type, or `message`."""
 
 EVENT_TYPES = tuple(TYPE_SINCE)
 

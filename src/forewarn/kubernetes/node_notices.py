@@ -23,21 +23,22 @@ PLANNED, IN_PROGRESS = "planned", "in-progress"
 DRAINING, DRAINED = "draining", "drained"
 ANNOUNCED = "announced"  # from the announcement until the event is over
 AKS_EVENT, AKS_PREEMPTION = "aks-event", "aks-preemption"
+#: What a condition can say; the last two are `announced` in the words of AKS.
 FACTS = (PLANNED, IN_PROGRESS, DRAINING, DRAINED, ANNOUNCED, AKS_EVENT, AKS_PREEMPTION)
-"""What a condition can say; the last two are `announced` in the words of AKS."""
 
+#: Kubernetes' own types of KEP-5683 (alpha in 1.37) -> fact. Older releases store them as well.
 KEP_TYPES: Mapping[str, str] = {
     "MaintenancePlanned": PLANNED,
     "MaintenanceInProgress": IN_PROGRESS,
     "DrainInProgress": DRAINING,
     "Drained": DRAINED,
 }
-"""Kubernetes' own types of KEP-5683 (alpha in 1.37) -> fact. Older releases store them as well."""
 
 PREFIX = "forewarn.io/"
 WRITER = f"{PREFIX}writer"
 VALID_UNTIL = f"{PREFIX}valid-until"
 TYPES_HELD = f"{PREFIX}condition-types"
+#: All annotations of a notice.
 ANNOTATIONS = (
     f"{PREFIX}event-id",
     f"{PREFIX}event-type",
@@ -48,16 +49,15 @@ ANNOTATIONS = (
     VALID_UNTIL,
     TYPES_HELD,
 )
-"""All annotations of a notice."""
 
+#: How long a notice stays valid after the expected end of its event: an hour.
 VALID_MS = 3_600_000
-"""How long a notice stays valid after the expected end of its event: an hour."""
 
+#: Longest text of an event in an annotation or a message.
 TEXT_CHARACTERS_MAX = 253
-"""Longest text of an event in an annotation or a message."""
 
+#: Source of an event -> cause category of KEP-5683; all others are `MaintenanceWindow`.
 CAUSES = {"User": "AdminRequested"}
-"""Source of an event -> cause category of KEP-5683; all others are `MaintenanceWindow`."""
 
 
 class NodeNotice(NamedTuple):

@@ -17,16 +17,16 @@ from forewarn.values import value
 class InjectedFault:
     """The fault of one answer; the parts may be combined."""
 
+    #: Delay the answer by this many real seconds.
     hold_s: float = 0.0
-    """Delay the answer by this many real seconds."""
+    #: Replacement of the answer, such as status 410, 429, 500 or an empty 200.
     answer: Response | None = None
-    """Replacement of the answer, such as status 410, 429, 500 or an empty 200."""
+    #: Reset the connection instead of answering.
     reset: bool = False
-    """Reset the connection instead of answering."""
+    #: Send half of the body, then close the connection.
     truncate: bool = False
-    """Send half of the body, then close the connection."""
+    #: Amount by which the shown incarnation is higher, with the same events.
     incarnation_ahead: int = 0
-    """Amount by which the shown incarnation is higher, with the same events."""
 
 
 class Fault(Protocol):

@@ -14,8 +14,8 @@ from forewarn.protocol.identity import CallerIdentity
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 
+#: Peer address of all connections to Unix sockets; their interface is the socket's path.
 UNIX = "unix"
-"""Peer address of all connections to Unix sockets; their interface is the socket's path."""
 
 
 class Peer(NamedTuple):
@@ -29,12 +29,12 @@ class IdentifiedVm(NamedTuple):
     """The calling VM, and the kind of its identification."""
 
     caller: Caller | None
+    #: Whether the connection identifies the VM, so that its next request has the same caller.
     by_peer: bool
-    """Whether the connection identifies the VM, so that its next request has the same caller."""
+    #: Whether a proxy's signature confirms the caller.
     signed: bool = False
-    """Whether a proxy's signature confirms the caller."""
+    #: The address and provider id that a metadata provider reports for the caller.
     behind: Peer | None = None
-    """The address and provider id that a metadata provider reports for the caller."""
 
 
 class Callers:

@@ -23,10 +23,10 @@ from forewarn.metadata.instance_fields import (
 from forewarn.replication.messages import Caller, Fact
 
 KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
+#: Default prefix length of a subnet, as in the public cloud.
 SUBNET_PREFIX = 24
-"""Default prefix length of a subnet, as in the public cloud."""
+#: Prefix length of an IPv6 subnet, the only length in the public cloud.
 SUBNET_PREFIX_V6 = 64
-"""Prefix length of an IPv6 subnet, the only length in the public cloud."""
 
 
 class InstancePathUnknown(CallerError):

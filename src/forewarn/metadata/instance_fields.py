@@ -6,6 +6,7 @@ https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 
 from __future__ import annotations
 
+#: The api-versions of instance metadata, ascending: 35 of them. Source: I-3.
 INSTANCE_VERSIONS = (
     *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01"),
     *("2018-02-01", "2018-04-02", "2018-10-01"),
@@ -17,15 +18,15 @@ INSTANCE_VERSIONS = (
     *("2023-07-01", "2023-11-15"),
     *("2024-03-15", "2024-07-17", "2025-04-07"),
 )
-"""The api-versions of instance metadata, ascending: 35 of them. Source: I-3."""
 
 #: Default location of a VM, also in Azure Resource Manager.
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 DEFAULT_RESOURCE_GROUP = "default"
 
+#: First version with a storage profile.
 _DISK = "2019-06-01"
-"""First version with a storage profile."""
 
+#: Attribute of `compute`, by its dotted name -> first version with it, and its default.
 COMPUTE: dict[str, tuple[str, str]] = {
     "additionalCapabilities.hibernationEnabled": ("2021-11-01", "false"),
     "azEnvironment": ("2018-10-01", "AzurePublicCloud"),
@@ -90,17 +91,17 @@ COMPUTE: dict[str, tuple[str, str]] = {
     "vmSize": ("2017-03-01", ""),
     "zone": ("2017-12-01", ""),
 }
-"""Attribute of `compute`, by its dotted name -> first version with it, and its default."""
 
+#: List in `compute`, by its dotted name -> first version with it; empty by default.
 LISTS: dict[str, str] = {
     "publicKeys": "2018-04-02",
     "storageProfile.dataDisks": _DISK,
     "tagsList": "2019-06-04",
 }
-"""List in `compute`, by its dotted name -> first version with it; empty by default."""
 
+#: First version that distinguishes ultra disks from other disks.
 _ULTRA = "2021-05-01"
-"""First version that distinguishes ultra disks from other disks."""
+#: Attribute of a data disk -> first version with it, and its default.
 DATA_DISK: dict[str, tuple[str, str]] = {
     "bytesPerSecondThrottle": (_ULTRA, ""),
     "caching": (_DISK, "None"),
@@ -118,12 +119,12 @@ DATA_DISK: dict[str, tuple[str, str]] = {
     "vhd.uri": (_DISK, ""),
     "writeAcceleratorEnabled": (_DISK, "false"),
 }
-"""Attribute of a data disk -> first version with it, and its default."""
 _WORD = f"({'|'.join(DATA_DISK)})=[^ \\n]*".replace(".", r"\.")
 _LINE = f"{_WORD}( {_WORD})*"
+#: Form of data disks: one per line, with attributes as `NAME=VALUE` between spaces.
 DATA_DISKS_PATTERN = f"({_LINE}(\\n{_LINE})*\\n?)?"
-"""Form of data disks: one per line, with attributes as `NAME=VALUE` between spaces."""
 
+#: Attributes derived from other members of the topology.
 FROM_TOPOLOGY = frozenset(
     {
         *("location", "name", "osType", "placementGroupId", "platformFaultDomain"),
@@ -131,11 +132,11 @@ FROM_TOPOLOGY = frozenset(
         *("vmId", "vmScaleSetName", "vmSize", "zone"),
     }
 )
-"""Attributes derived from other members of the topology."""
 
+#: Attributes that the member `instance` of a VM may set.
 SETTABLE = tuple(name for name in COMPUTE if name not in FROM_TOPOLOGY)
-"""Attributes that the member `instance` of a VM may set."""
 
+#: Attribute -> the attribute that provides its default.
 SAME_AS: dict[str, str] = {
     "osProfile.computerName": "name",
     "storageProfile.imageReference.offer": "offer",
@@ -144,4 +145,3 @@ SAME_AS: dict[str, str] = {
     "storageProfile.imageReference.version": "version",
     "storageProfile.osDisk.osType": "osType",
 }
-"""Attribute -> the attribute that provides its default."""

@@ -23,10 +23,10 @@ class Bucket:
         """`cost` is more than 1 for a VM whose requests reach several processes."""
         self._full_at = 0.0
         self._cost = float(cost)
+        #: Second of the VM's last poll, in seconds since the start of the service.
         self.polled_tick = 0
-        """Second of the VM's last poll, in seconds since the start of the service."""
+        #: User-Agent of the VM's last poll; None: the VM has not polled.
         self.user_agent: str | None = None
-        """User-Agent of the VM's last poll; None: the VM has not polled."""
 
     def take(self, now: float, full_at_max: float) -> bool:
         """Take one token; return False if the bucket is empty.
@@ -50,8 +50,8 @@ class RateLimit:
         self._rate_per_s = rate_per_s
         self._spare = burst - 1.0 if rate_per_s else math.inf
         self._buckets: dict[str, Bucket] = {}
+        #: Number of processes that count separately, by client address; 0: only this process.
         self.shared = 0
-        """Number of processes that count separately, by client address; 0: only this process."""
 
     def bucket(self, vm: str, addresses: Iterable[str] = ()) -> Bucket:
         """Return the bucket of a VM; create the bucket if necessary."""

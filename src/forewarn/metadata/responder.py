@@ -62,36 +62,36 @@ class Figures:
         return asdict(self)
 
 
+#: Maximum number of requests cached by bytes; a client program sends one or two.
 KNOWN_MAX = 1024
-"""Maximum number of requests cached by bytes; a client program sends one or two."""
 
+#: Longest cached request, in bytes; observed clients send at most 600 bytes.
 KNOWN_BYTES_MAX = 2048
-"""Longest cached request, in bytes; observed clients send at most 600 bytes."""
 
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
+#: Reset of a held request whose caller is still unknown at the end of the hold.
 CUT = InjectedFault(reset=True)
-"""Reset of a held request whose caller is still unknown at the end of the hold."""
 FORWARDED_REFUSED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
 class Hold(NamedTuple):
     """Hold the request until its view changes, or until a time."""
 
+    #: Deadline of the answer, on the clock of `now_s`.
     until_s: float
-    """Deadline of the answer, on the clock of `now_s`."""
+    #: Whether a fault delays the request until the deadline. Source: E-10.
     then_respond: bool = False
-    """Whether a fault delays the request until the deadline. Source: E-10."""
+    #: Whether to enable the VM's group, which changes its view. Source: B-1.
     enable: bool = False
-    """Whether to enable the VM's group, which changes its view. Source: B-1."""
 
 
 class Reset(NamedTuple):
     """Reset the connection."""
 
 
+#: An answer, a hold, a reset, or a request for the control plane, which decides on the answer.
 Reaction: TypeAlias = Answer | Hold | Reset | ApprovalRequest | OutcomeRequest
-"""An answer, a hold, a reset, or a request for the control plane, which decides on the answer."""
 
 
 class AddedEvents(Protocol):
@@ -107,14 +107,14 @@ class AddedEvents(Protocol):
 class EmulatedAnswers(NamedTuple):
     """Answers that only an emulator has; None: not given."""
 
+    #: Decides on requests of unknown callers. Source: E-10.
     absence: Absence | None = None
-    """Decides on requests of unknown callers. Source: E-10."""
+    #: Issues a token for a VM and a resource. Source: Z-3.
     give_token: Callable[[str, str], Response] | None = None
-    """Issues a token for a VM and a resource. Source: Z-3."""
+    #: Signs attested documents. Source: I-1.
     attest: Callable[[Caller, str, str], Response] | None = None
-    """Signs attested documents. Source: I-1."""
+    #: Adds recommendations to documents. Source: Z-9.
     added: AddedEvents | None = None
-    """Adds recommendations to documents. Source: Z-9."""
 
 
 NOT_EMULATED = EmulatedAnswers()
@@ -133,8 +133,8 @@ class Responder:
         self.fault: Fault | None = None
         self.absence, self.give_token, self.attest, self.added = emulated
         self.known: dict[bytes, tuple[HttpRequest, RoutedRequest]] = {}
+        #: Views with polls or approvals since the last report. Source: B-2.
         self.polled: dict[PublishedView, None] = {}
-        """Views with polls or approvals since the last report. Source: B-2."""
         self.figures = Figures()
 
     def apply(self, change: DocumentChange) -> bool:

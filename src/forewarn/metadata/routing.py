@@ -73,10 +73,10 @@ class ShowDocument:
     """Send the VM's document, immediately or after a change."""
 
     version: str
+    #: Value of the header `If-None-Match`. Source: E-7.
     unless: str = ""
-    """Value of the header `If-None-Match`. Source: E-7."""
+    #: Time limit of the wait for an incarnation other than `incarnation`. Source: E-9.
     wait_s: float = 0.0
-    """Time limit of the wait for an incarnation other than `incarnation`. Source: E-9."""
     incarnation: int = 0
 
 
@@ -136,10 +136,10 @@ class RoutedRequest:
     """An action, and the required properties of its caller."""
 
     action: RequestAction
+    #: Whether the request came through a proxy, which must sign the request. Source: E-4, S-6.
     forwarded: bool
-    """Whether the request came through a proxy, which must sign the request. Source: E-4, S-6."""
+    #: Action for a request with a valid proxy signature; the proxy removes the VM's headers.
     if_signed: RequestAction | None = None
-    """Action for a request with a valid proxy signature; the proxy removes the VM's headers."""
 
 
 def route(request: HttpRequest, settings: MetadataSettings) -> RoutedRequest:

@@ -20,10 +20,10 @@ from forewarn.metadata.service import MetadataService
 from forewarn.replication.messages import Upstream
 from forewarn.settings import MetadataSettings
 
+#: Interval at which a process without a control plane checks for steps of the system's clock.
 STEP_LOOK_S = 60.0
-"""Interval at which a process without a control plane checks for steps of the system's clock."""
+#: Time limit of running answers after a stop, in seconds.
 STOP_S = 0.8
-"""Time limit of running answers after a stop, in seconds."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

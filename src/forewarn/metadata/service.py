@@ -27,15 +27,15 @@ from forewarn.replication.messages import DocumentChange, PollReport, Publicatio
 from forewarn.replication.requests import EnableRequest, RequestAnswer
 from forewarn.settings import MetadataSettings
 
+#: Maximum number of addresses whose VM is cached for connections with a single request.
 VIEWS_BY_ADDRESS_MAX = 65_536
-"""Maximum number of addresses whose VM is cached for connections with a single request."""
 
+#: Interval in seconds of the reports of VMs' last polls.
 ROUND_S = 60
-"""Interval in seconds of the reports of VMs' last polls."""
 DAY_S = 86_400
 
+#: Time without requests, in seconds, after which the process may have been stopped meanwhile.
 PAUSE_S = 1.0
-"""Time without requests, in seconds, after which the process may have been stopped meanwhile."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class _Round:
         self.vms = vms
         self.size = len(vms) // ROUND_S + 1
         self.tick = tick
+        #: First second of the polls in the round.
         self.from_tick = from_tick
-        """First second of the polls in the round."""
         self.tally: Counter[str] = Counter()
 
 
@@ -74,23 +74,23 @@ class MetadataService:
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
         self.responder = Responder(settings, emulated)
+        #: Peer address -> cached answers and token bucket of its VM.
         self.views_by_address: dict[str, tuple[PublishedView, Bucket]] = {}
-        """Peer address -> cached answers and token bucket of its VM."""
         self.connections = OpenConnections(settings, self.responder.callers, fds_max=fd_limit())
+        #: Whole seconds since the start, on the monotonic clock.
         self.tick = 0
-        """Whole seconds since the start, on the monotonic clock."""
         self.stopping = False
+        #: Future that completes with the last connection's close; set only while stopping.
         self.emptied: asyncio.Future[None] | None = None
-        """Future that completes with the last connection's close; set only while stopping."""
         self._on_pause = on_pause
         self._served_s = 0.0
         self._clock = clock
         self._ids = ids
         self._round = _Round([], 0, 0)
+        #: Number of VMs that polled within a day, by client, at the last round.
         self.user_agents: Counter[str] = Counter()
-        """Number of VMs that polled within a day, by client, at the last round."""
+        #: Number of the current date header; each new date increases the number.
         self.dated = 0
-        """Number of the current date header; each new date increases the number."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
         self._set_date()
 

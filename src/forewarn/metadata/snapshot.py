@@ -12,22 +12,22 @@ from forewarn.metadata.http.response import head
 from forewarn.protocol.documents import Document, render_document
 from forewarn.replication.messages import Publication
 
+#: Maximum number of cached requests of one view: versions times clients, with a margin.
 READY_MAX = 32
-"""Maximum number of cached requests of one view: versions times clients, with a margin."""
 
 
 class Answer(NamedTuple):
     """An encoded answer without its date."""
 
+    #: Bytes before the date.
     head: bytes
-    """Bytes before the date."""
     body: bytes
+    #: Whether the connection closes after the answer.
     close: bool
-    """Whether the connection closes after the answer."""
+    #: Whether the answer uses HTTP/1.0.
     old: bool
-    """Whether the answer uses HTTP/1.0."""
+    #: Whether the answer may be cached until the document changes.
     is_document: bool = False
-    """Whether the answer may be cached until the document changes."""
 
 
 class Waiter(Protocol):
@@ -63,10 +63,10 @@ class CachedAnswer:
         self.view = view
         self.user_agent = user_agent
         self.answer = answer
+        #: Complete answer with the date that has the number `dated`.
         self.octets = b""
-        """Complete answer with the date that has the number `dated`."""
+        #: Number of the answer's date; see `MetadataService.dated`.
         self.dated = -1
-        """Number of the answer's date; see `MetadataService.dated`."""
 
 
 class PublishedView:
@@ -92,10 +92,10 @@ class PublishedView:
         self.enabled = False
         self.enabling = False
         self.document = Document()
+        #: Request bytes -> cached answer on connections that stay open.
         self.ready: dict[bytes, CachedAnswer] = {}
-        """Request bytes -> cached answer on connections that stay open."""
+        #: Request bytes -> cached answer on connections that close after the answer.
         self.ready_last: dict[bytes, CachedAnswer] = {}
-        """Request bytes -> cached answer on connections that close after the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
         self._rendered: dict[tuple[str, bool], Rendered] = {}

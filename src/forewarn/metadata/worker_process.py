@@ -33,10 +33,10 @@ from forewarn.settings import MetadataSettings
 from forewarn.values import value
 
 SETTINGS_BYTES_MAX = 1024 * 1024
+#: Interval at which a worker sends its counters to the service.
 FIGURES_S = 5.0
-"""Interval at which a worker sends its counters to the service."""
+#: Interval at which a worker checks that its service still proves its lease.
 PROOF_LOOK_S = 0.1
-"""Interval at which a worker checks that its service still proves its lease."""
 
 
 class Worker:
@@ -88,15 +88,15 @@ def read_settings(text: str) -> MetadataSettings:
 class WorkerPlace:
     """A worker's command line."""
 
+    #: Path of the service's socket.
     feed: str
-    """Path of the service's socket."""
+    #: The worker's name in the feed and the log.
     name: str
-    """The worker's name in the feed and the log."""
     listen: tuple[str, ...]
+    #: Number of workers that share the addresses.
     processes: int
-    """Number of workers that share the addresses."""
+    #: Inherited descriptor of the service's `SharedProof`; -1: VMs are always answered.
     proof: int = -1
-    """Inherited descriptor of the service's `SharedProof`; -1: VMs are always answered."""
 
 
 async def work(settings: MetadataSettings, place: WorkerPlace) -> int:

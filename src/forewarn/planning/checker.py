@@ -122,7 +122,7 @@ class _Checker:
             if key and len({_values(self.hosts[each.host]).get(key) for each in entries}) > 1:
                 yield "failure-domain", f"wave {number} has hosts of two failure domains"
             if self.plan.request.move_s:
-                yield from self._moved(entries, works)
+                yield from self._check_moves(entries, works)
             ends = max(entry.latest_end_ms for entry in entries)
             rested |= dict.fromkeys(self._owners(entries), ends)
 
@@ -306,8 +306,8 @@ class _Checker:
     def _owners(self, entries: Iterable[PlanEntry]) -> set[str]:
         return {self.owner[group] for entry in entries for group in entry.groups} - {""}
 
-    def _moved(self, entries: list[PlanEntry], works: list[Work]) -> Found:
-        """Check the destinations of VMs, then move the VMs there."""
+    def _check_moves(self, entries: list[PlanEntry], works: list[Work]) -> Found:
+        """Check the destinations of a wave's VMs, then move the VMs there."""
         moves = {move.vm: (entry.host, move.to_host) for entry in entries for move in entry.moves}
         hosts = {entry.host for entry in entries}
         shut = hosts | {host for host, *_ in works}
@@ -326,15 +326,19 @@ class _Checker:
                 self._count_domain(vm, there, host)
             return
         for vm, (host, there) in moves.items():
-            self.size[host] -= self.fleet.vm_sizes[vm]
-            group, on = self.group[vm], self.on[host]
-            on[group] -= 1
-            if on[group] <= 0:
-                del on[group]
-            self.on[there][group] += 1
-            self.at[vm] = there
-            self.vms[host].discard(vm)
-            self.vms[there].add(vm)
+            self._move(vm, host, there)
+
+    def _move(self, vm: int, host: str, there: str) -> None:
+        """Let a VM be on another host in all later waves."""
+        self.size[host] -= self.fleet.vm_sizes[vm]
+        group, on = self.group[vm], self.on[host]
+        on[group] -= 1
+        if on[group] <= 0:
+            del on[group]
+        self.on[there][group] += 1
+        self.at[vm] = there
+        self.vms[host].discard(vm)
+        self.vms[there].add(vm)
 
     def _destinations(self, moves: dict[int, tuple[str, str]], shut: set[str]) -> Found:
         """Check that VMs can be moved to their destinations, and count them there."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from forewarn.errors import CallerError
 from forewarn.protocol.json_text import encode_json, parse_json
 
+#: Maximum length of an approval, in bytes. Source: A-5.
 APPROVAL_BYTES_MAX = 64 * 1024
-"""Maximum length of an approval, in bytes. Source: A-5."""
 
+#: Maximum number of StartRequests in one approval. Source: A-5.
 APPROVALS_MAX = 100
-"""Maximum number of StartRequests in one approval. Source: A-5."""
 
 
 class ApprovalMalformed(CallerError):

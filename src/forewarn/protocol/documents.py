@@ -10,8 +10,8 @@ from forewarn.protocol import timestamps
 from forewarn.protocol.json_text import parse_json
 from forewarn.protocol.versions import FIELD_SINCE, RESOURCE_TYPE, TYPE_SINCE, UNDERSCORE_VERSION
 
+#: Incarnation that `read_document` returns if the document has no valid one.
 NO_INCARNATION = -1
-"""Incarnation that `read_document` returns if the document has no valid one."""
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # room for 10,000 events of 400 bytes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+#: Return a value as one compact line.
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
-"""Return a value as one compact line."""
 
 
 def parse_json(body: bytes | str) -> object:

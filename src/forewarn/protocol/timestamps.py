@@ -10,11 +10,11 @@ from functools import lru_cache
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
+#: Maximum cached conversions; documents repeat the times of their events.
 TIMES_REMEMBERED = 128
-"""Maximum cached conversions; documents repeat the times of their events."""
 
+#: Maximum length of a cached text, well above the 29 characters of RFC 1123.
 TIME_CHARACTERS = 40
-"""Maximum length of a cached text, well above the 29 characters of RFC 1123."""
 
 
 @lru_cache(TIMES_REMEMBERED)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from forewarn.errors import CallerError
 from forewarn.tokens import RefusedTokens, TokenWrong, TooManyRefused
 
+#: Entry of the setting for nodes with the name of their host.
 EVERY_HOST = "*"
-"""Entry of the setting for nodes with the name of their host."""
 
+#: Maximum number of wrong tokens from one source in a minute, as at the operator API.
 REFUSED_TOKENS_MAX = 20
-"""Maximum number of wrong tokens from one source in a minute, as at the operator API."""
 
 NAME_LENGTH_MAX = 253
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH_MAX - 1}}}")
@@ -140,8 +140,8 @@ class NodeAccess:
 class NodeProof(NamedTuple):
     """What proves a node's name."""
 
+    #: Names in a verified certificate; empty: no certificate.
     names: frozenset[str] = frozenset()
-    """Names in a verified certificate; empty: no certificate."""
     token: str = ""
 
 
@@ -150,8 +150,8 @@ class TlsFiles(NamedTuple):
 
     certificate: str = ""
     key: str = ""
+    #: CA certificate that signs the other end's certificates.
     ca: str = ""
-    """CA certificate that signs the other end's certificates."""
 
 
 def names_of(certificate: Mapping[str, object]) -> frozenset[str]:

@@ -20,8 +20,8 @@ from forewarn.replication.messages import (
     read_part,
 )
 
+#: Name of the file in the node's directory.
 FILE = "feed"
-"""Name of the file in the node's directory."""
 
 _EVENT_FIELDS = (
     "event_id",

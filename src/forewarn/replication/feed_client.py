@@ -44,36 +44,36 @@ from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.scopes import digest_of
 from forewarn.values import value
 
+#: Maximum length of a node's part, in bytes; 10,000 VMs take about 4 MB.
 PART_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum length of a node's part, in bytes; 10,000 VMs take about 4 MB."""
 
+#: Maximum number of requests that wait for an answer or for a lost feed.
 PENDING_MAX = 10_000
-"""Maximum number of requests that wait for an answer or for a lost feed."""
 
+#: Maximum number of requests of a node under way at a time.
 ASKING_MAX = 16
-"""Maximum number of requests of a node under way at a time."""
 
+#: Pause before a node asks again after a failure; the pause doubles up to the maximum, or to the
+#: time that the control plane has stated for returns.
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
-"""Pause before a node asks again after a failure; the pause doubles up to the maximum, or to the
-time that the control plane has stated for returns."""
 
+#: Time limit of a connection attempt, before the next address is tried.
 CONNECT_S_MAX = 3.0
-"""Time limit of a connection attempt, before the next address is tried."""
 
+#: Time limit of an answer, beyond the requested wait, in seconds.
 ANSWER_S_MAX = 5.0
-"""Time limit of an answer, beyond the requested wait, in seconds."""
 
+#: Time limit for the answer to a VM's request, after which the node asks again.
 ASK_S_MAX = 10.0
-"""Time limit for the answer to a VM's request, after which the node asks again."""
 
+#: Maximum delay of an answer until the node shows the changes before it, in seconds.
 SHOWN_S_MAX = 3.0
-"""Maximum delay of an answer until the node shows the changes before it, in seconds."""
 
+#: Age of a control plane's information in seconds at which a node leaves it. Source: H-3.
 AGE_S_MAX = 10
-"""Age of a control plane's information in seconds at which a node leaves it. Source: H-3."""
 
+#: Maximum number of VMs' last polls that wait for the next report; further polls are dropped.
 VM_POLLS_MAX = 10_000
-"""Maximum number of VMs' last polls that wait for the next report; further polls are dropped."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,11 +125,11 @@ class NodeIdentity:
     """The node's identity, and the files that verify the other end."""
 
     name: str = "node"
+    #: Hosts whose VMs the node serves; empty: all permitted hosts.
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs the node serves; empty: all permitted hosts."""
     token: str = ""
+    #: TLS files; None: the address is reachable only from this machine.
     tls: ssl.SSLContext | None = None
-    """TLS files; None: the address is reachable only from this machine."""
 
 
 async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
@@ -172,29 +172,29 @@ class FeedClient:
         self._identity = identity or NodeIdentity()
         self._instance = self._route.ids.token("instance")
         self._store = store
+        #: What the node shows.
         self.state = FeedState()
-        """What the node shows."""
+        #: Tag of the part that the node shows; without an epoch, the node trusts no part.
         self._tag = FeedTag()
-        """Tag of the part that the node shows; without an epoch, the node trusts no part."""
+        #: What the control plane stated last.
         self._pace = FeedPace()
-        """What the control plane stated last."""
+        #: The control plane's clock in its last answer, and when the answer came.
         self._clock_s: tuple[str, float] | None = None
-        """The control plane's clock in its last answer, and when the answer came."""
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[str, _Pending] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._idle: list[HttpStream] = []
+        #: Answers that wait until the node shows the changes before them.
         self._late: list[tuple[int, _Pending, RequestAnswer, asyncio.TimerHandle]] = []
-        """Answers that wait until the node shows the changes before them."""
+        #: Group -> time of its VMs' last poll, by the event loop's clock, in seconds.
         self._polled: dict[str, float] = {}
-        """Group -> time of its VMs' last poll, by the event loop's clock, in seconds."""
         self._vm_polls: list[VmPoll] = []
         self._reported_s = float("-inf")
         self._report: asyncio.TimerHandle | None = None
         self._reporting: asyncio.Task[None] | None = None
+        #: Set while the node follows a control plane and is up to date.
         self.followed = asyncio.Event()
-        """Set while the node follows a control plane and is up to date."""
         self._on_lost: Callable[[], None] = _nothing
         self.failures = NodeFailures(self._route.ids)
         self.failed = self.failures.failed

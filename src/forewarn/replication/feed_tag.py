@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+#: Maximum length of a tag, in characters.
 TAG_LENGTH_MAX = 1024
-"""Maximum length of a tag, in characters."""
 
 
 class FeedTag(NamedTuple):
     """A version of a node's part."""
 
+    #: Id of the store's sequence of changes; empty: no documents.
     epoch: str = ""
-    """Id of the store's sequence of changes; empty: no documents."""
+    #: Last change of the part.
     sequence: int = 0
-    """Last change of the part."""
+    #: Digest of the encoded part. Source: M-1.
     digest: str = ""
-    """Digest of the encoded part. Source: M-1."""
+    #: Signed id of the newest commit that the control plane knew; empty: unknown. Source: H-10.
     commit: str = ""
-    """Signed id of the newest commit that the control plane knew; empty: unknown. Source: H-10."""
 
     def text(self) -> str:
         """Return the tag as an HTTP header has it."""

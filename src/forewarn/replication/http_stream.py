@@ -11,11 +11,11 @@ from forewarn.errors import PeerError
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+#: Maximum length of a response's head, in bytes: the limit of a stream's line.
 HEAD_BYTES_MAX = 64 * 1024
-"""Maximum length of a response's head, in bytes: the limit of a stream's line."""
 
+#: Maximum length of a piece of a body, in bytes.
 PIECE_BYTES_MAX = 64 * 1024
-"""Maximum length of a piece of a body, in bytes."""
 
 _NO_BODY = frozenset({204, 304})
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
@@ -33,8 +33,8 @@ class HttpAnswer(NamedTuple):
     """A response."""
 
     status: int
+    #: Headers by lower-case name.
     headers: Mapping[str, str]
-    """Headers by lower-case name."""
     body: bytes
 
 
@@ -42,8 +42,8 @@ class HttpHead(NamedTuple):
     """The head of a response, whose body follows in pieces."""
 
     status: int
+    #: Headers with lower-case names, in their order.
     fields: tuple[tuple[str, str], ...]
-    """Headers with lower-case names, in their order."""
 
 
 class HttpStream:
@@ -55,11 +55,11 @@ class HttpStream:
         self._host = host
         self._body_bytes_max = body_bytes_max
         self._stays = False
+        #: Bytes until the end of the body, or of its current chunk; None: until the stream's.
         self._left: int | None = 0
-        """Bytes until the end of the body, or of its current chunk; None: until the stream's."""
         self._is_chunked = False
+        #: Whether another request may follow.
         self.usable = True
-        """Whether another request may follow."""
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], *, body: bytes = b""

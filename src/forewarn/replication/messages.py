@@ -40,27 +40,26 @@ class FeedUnreadable(PeerError):
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """A VM that may send requests, with its identity."""
 
+    #: Name of the VM, as events name it.
     vm: str
-    """Name of the VM, as events name it."""
+    #: Name of its group.
     group: str
-    """Name of its group."""
+    #: Name of the VM's view: `group`, or `group/vm`. Source: S-3.
     view: str
-    """Name of the VM's view: `group`, or `group/vm`. Source: S-3."""
+    #: Source addresses of the VM's requests, IPv4 or IPv6 in canonical text.
     addresses: tuple[str, ...] = ()
-    """Source addresses of the VM's requests, IPv4 or IPv6 in canonical text."""
+    #: Receiving interface on which the VM's addresses are valid; empty: any.
     interface: str = ""
-    """Receiving interface on which the VM's addresses are valid; empty: any."""
+    #: Id of the VM in a proxy's `X-Instance-ID`; empty: no proxy.
     instance_id: str = ""
-    """Id of the VM in a proxy's `X-Instance-ID`; empty: no proxy."""
+    #: Instance metadata by the dotted names of `compute` and `network`; missing members are empty.
+    #:
+    #: Source: I-1.
     instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
-    """Instance metadata by the dotted names of `compute` and `network`; missing members are empty.
-
-    Source: I-1.
-    """
+    #: Name of the VM's host.
     host: str = ""
-    """Name of the VM's host."""
+    #: Names of hosts to which the VM is moving, and where it may already run.
     destinations: tuple[str, ...] = ()
-    """Names of hosts to which the VM is moving, and where it may already run."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -84,39 +83,38 @@ class DocumentChange(msgspec.Struct, frozen=True, tag="change", omit_defaults=Tr
     """One change of the feed, numbered `sequence`."""
 
     sequence: int
+    #: Whether this change replaces all earlier changes.
     whole: bool = False
-    """Whether this change replaces all earlier changes."""
     callers: tuple[Caller, ...] = ()
+    #: Names of removed VMs, whose requests are refused.
     gone: tuple[str, ...] = ()
-    """Names of removed VMs, whose requests are refused."""
     publications: tuple[Publication, ...] = ()
+    #: Groups without documents in this whole until recovery; their nodes wait. Source: M-2.
     withheld: frozenset[str] = frozenset()
-    """Groups without documents in this whole until recovery; their nodes wait. Source: M-2."""
 
 
 class PublishResult(msgspec.Struct, frozen=True):
     """The result of a publication, after all nodes confirmed or at the time limit."""
 
+    #: Names of the metadata nodes that did not confirm in time; empty: all confirmed.
+    #:
+    #: Source: M-4.
     unconfirmed: tuple[str, ...] = ()
-    """Names of the metadata nodes that did not confirm in time; empty: all confirmed.
-
-    Source: M-4.
-    """
+    #: Hosts whose VMs the missing nodes serve; empty: all hosts.
     hosts: tuple[str, ...] = ()
-    """Hosts whose VMs the missing nodes serve; empty: all hosts."""
 
 
 class NodeTroubles(msgspec.Struct, frozen=True):
     """Problems of metadata nodes, for operators. Source: M-4, M-5."""
 
+    #: Names of nodes that are behind or disconnected.
     behind: tuple[str, ...] = ()
-    """Names of nodes that are behind or disconnected."""
+    #: The latest refused requests of nodes.
     refused: tuple[str, ...] = ()
-    """The latest refused requests of nodes."""
 
 
+#: Maximum number of groups, and of VMs, in one report.
 POLLED_MAX = 1000
-"""Maximum number of groups, and of VMs, in one report."""
 
 
 class VmPoll(msgspec.Struct, frozen=True):
@@ -124,20 +122,20 @@ class VmPoll(msgspec.Struct, frozen=True):
 
     vm: str
     user_agent: str
+    #: Age of the poll in seconds.
     age_s: int
-    """Age of the poll in seconds."""
 
 
 class PollReport(msgspec.Struct, frozen=True, tag="polled", omit_defaults=True):
     """Polls of VMs. Source: B-2, B-5."""
 
+    #: Group -> age in milliseconds of the last poll of one of its VMs; a node delays polls while
+    #: the feed is lost. Source: F-5.
     groups: Annotated[
         dict[str, Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=POLLED_MAX)
     ] = {}
-    """Group -> age in milliseconds of the last poll of one of its VMs; a node delays polls while
-    the feed is lost. Source: F-5."""
+    #: The last polls of some VMs; the receiver may drop them.
     vms: Annotated[tuple[VmPoll, ...], msgspec.Meta(max_length=POLLED_MAX)] = ()
-    """The last polls of some VMs; the receiver may drop them."""
 
 
 class Upstream(Protocol):
@@ -157,18 +155,18 @@ class Upstream(Protocol):
 class RelayReport(msgspec.Struct, frozen=True):
     """A follower's report on the nodes that follow its feed. Source: H-4, M-4."""
 
+    #: Id of the follower and its series of reports.
     process: str
-    """Id of the follower and its series of reports."""
+    #: Last commit in the follower's feed, which all its nodes except `behind` show.
     generation: int
-    """Last commit in the follower's feed, which all its nodes except `behind` show."""
+    #: Nodes that are behind, each with its last shown change.
     behind: dict[str, int] = {}
-    """Nodes that are behind, each with its last shown change."""
+    #: Nodes that have connected since the last report; all nodes in the first report.
     joined: tuple[str, ...] = ()
-    """Nodes that have connected since the last report; all nodes in the first report."""
+    #: Nodes that have disconnected since the last report.
     left: tuple[str, ...] = ()
-    """Nodes that have disconnected since the last report."""
+    #: Whether this is the first report to an active process, which names all nodes.
     begins: bool = False
-    """Whether this is the first report to an active process, which names all nodes."""
 
 
 class RelayedReport(msgspec.Struct, frozen=True, tag="report", omit_defaults=True):
@@ -188,14 +186,14 @@ class RelayAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a report or of requests."""
 
     generation: int
+    #: Whether the active process knows the follower's reports from their start.
     known: bool = True
-    """Whether the active process knows the follower's reports from their start."""
+    #: Results of requests, in their order; a number: the HTTP status of a refusal.
     answers: tuple[RequestAnswer | int, ...] = ()
-    """Results of requests, in their order; a number: the HTTP status of a refusal."""
 
 
+#: Messages from a follower to the active process.
 Relayed: TypeAlias = RelayedReport | RelayedRequests
-"""Messages from a follower to the active process."""
 
 
 class NodePart(msgspec.Struct, frozen=True):
@@ -213,8 +211,8 @@ def part_body(vms: bytes, documents: Sequence[bytes]) -> bytes:
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Asks a worker for a sign of life."""
 
+    #: The service's monotonic clock.
     clock_ms: int
-    """The service's monotonic clock."""
 
 
 class ChangePart(msgspec.Struct, frozen=True, tag="part"):
@@ -232,8 +230,8 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     answer: RequestAnswer | None
 
 
+#: Lines to a local worker.
 ToWorker: TypeAlias = DocumentChange | ChangePart | Answered | Ping
-"""Lines to a local worker."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -245,8 +243,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class Shown(msgspec.Struct, frozen=True, tag="shown", omit_defaults=True):
     """Confirms that a worker shows everything up to a change; also its sign of life."""
 
+    #: None: only a sign of life.
     sequence: int | None = None
-    """None: only a sign of life."""
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, tag="request"):
@@ -259,13 +257,13 @@ class WorkerRequest(msgspec.Struct, frozen=True, tag="request"):
 class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
     """A worker's polls."""
 
+    #: The service's clock at this moment, at most: the last ping's, and the time since.
     clock_ms: int
-    """The service's clock at this moment, at most: the last ping's, and the time since."""
     report: PollReport
 
 
+#: Lines from a local worker, of which `Hello` is the first.
 FromWorker: TypeAlias = Hello | Shown | WorkerRequest | WorkerReport
-"""Lines from a local worker, of which `Hello` is the first."""
 
 
 def encoded(message: object) -> bytes:
@@ -347,21 +345,21 @@ def _decoder(kind: object) -> msgspec.json.Decoder[_M]:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_form_of)
+#: Decode a node's part of the feed.
 read_part: partial[NodePart] = partial(_read, _decoder(NodePart))
-"""Decode a node's part of the feed."""
+#: Decode a node's request or report.
 read_request: partial[Request | PollReport] = partial(_read, _decoder(Request | PollReport))
-"""Decode a node's request or report."""
+#: Decode the answer to a node's request.
 read_answer: partial[RequestAnswer] = partial(_read, _decoder(RequestAnswer))
-"""Decode the answer to a node's request."""
+#: Decode a line to a worker.
 read_to_worker: partial[ToWorker] = partial(_read, _decoder(ToWorker))
-"""Decode a line to a worker."""
+#: Decode a line from a worker.
 read_from_worker: partial[FromWorker] = partial(_read, _decoder(FromWorker))
-"""Decode a line from a worker."""
 _spooled: msgspec.json.Decoder[ApprovalRequest] = _decoder(ApprovalRequest)
 _spooled_earlier: msgspec.json.Decoder[tuple[str, int, _EarlierApproval]] = _decoder(
     tuple[str, int, _EarlierApproval]
 )
+#: Decode a message from a follower.
 read_relayed: partial[Relayed] = partial(_read, _decoder(Relayed))
-"""Decode a message from a follower."""
+#: Decode the answer to a follower.
 read_relay_answer: partial[RelayAnswer] = partial(_read, _decoder(RelayAnswer))
-"""Decode the answer to a follower."""

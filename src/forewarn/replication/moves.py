@@ -14,14 +14,13 @@ from forewarn.replication.messages import DocumentChange
 from forewarn.replication.nodes import NodeTable
 from forewarn.replication.scopes import Scopes
 
+#: Time limit in seconds of a move to a node that has never connected, and may not exist.
+#:
+#: Other moves have no time limit.
 ABSENT_S_MAX = 3600.0
-"""Time limit in seconds of a move to a node that has never connected, and may not exist.
 
-Other moves have no time limit.
-"""
-
+#: Maximum number of awaited nodes that have never connected.
 ABSENT_MAX = 1000
-"""Maximum number of awaited nodes that have never connected."""
 
 
 class _Move(NamedTuple):
@@ -54,8 +53,8 @@ class Moves:
         self._is_here = is_here
         self._over = over
         self._under_way: list[_Move] = []
+        #: Destination nodes that have never connected, until their time limit.
         self._absent: dict[str, asyncio.TimerHandle] = {}
-        """Destination nodes that have never connected, until their time limit."""
 
     def expect(self, change: DocumentChange) -> None:
         """Open a feed for each destination node that has never connected.

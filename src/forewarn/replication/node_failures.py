@@ -7,14 +7,13 @@ import logging
 
 from forewarn.ids import Ids
 
+#: Number of failures at a change after which the process stops.
 FAILURES_MAX = 3
-"""Number of failures at a change after which the process stops."""
 
+#: Maximum time in seconds that a process continues after its first failure.
+#:
+#: The actual time is random, at least half of it, so that nodes end at different times.
 DOUBT_S_MAX = 60.0
-"""Maximum time in seconds that a process continues after its first failure.
-
-The actual time is random, at least half of it, so that nodes end at different times.
-"""
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,9 +25,9 @@ class NodeFailures:
         self._ids = ids
         self._doubts: list[asyncio.TimerHandle] = []
         self.count = 0
+        #: Event that is set after too many failures, or too long after the first failure; the
+        #: process must restart.
         self.failed = asyncio.Event()
-        """Event that is set after too many failures, or too long after the first failure; the
-        process must restart."""
 
     def note(self) -> None:
         """Record the current exception; the process may show a change in part."""

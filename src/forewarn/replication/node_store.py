@@ -14,8 +14,8 @@ from forewarn.replication.messages import FeedUnreadable, NodePart, read_part
 from forewarn.replication.node_files import NodeFiles
 from forewarn.replication.scopes import digest_of
 
+#: Name of the file in the node's directory.
 FILE = "part"
-"""Name of the file in the node's directory."""
 
 _LOG = logging.getLogger(__name__)
 

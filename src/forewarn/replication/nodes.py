@@ -13,26 +13,25 @@ from typing import NamedTuple
 
 from forewarn.replication.messages import RelayReport
 
+#: Time of silence after which a worker or follower counts as hung.
 SILENT_S_MAX = 10.0
-"""Time of silence after which a worker or follower counts as hung."""
 
+#: Maximum requests of a node per second, and in a burst.
+#:
+#: After a reconnect a node repeats up to 10,000 requests.
 COST_PER_S, COST_MAX = 2000, 20_000
-"""Maximum requests of a node per second, and in a burst.
 
-After a reconnect a node repeats up to 10,000 requests.
-"""
-
+#: Number of bytes of a request that cost as much as an additional request.
 COST_BYTES = 4096
-"""Number of bytes of a request that cost as much as an additional request."""
 
+#: Cost of a part that a node receives, in requests.
 PART_COST = 20
-"""Cost of a part that a node receives, in requests."""
 
 
 class _Waiting(NamedTuple):
     sequence: int
+    #: Nodes that have not confirmed the change.
     left: set[str]
-    """Nodes that have not confirmed the change."""
     done: asyncio.Future[tuple[str, ...]]
     timer: asyncio.TimerHandle
 
@@ -58,10 +57,10 @@ class NodeTable:
         self._paid_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._relays: dict[str, _Relay] = {}
+        #: Follower that sends the feed to a node, by node.
         self._relay_of: dict[str, _Relay] = {}
-        """Follower that sends the feed to a node, by node."""
+        #: When a second follower reported a node, by node that two followers have.
         self._claimed_s: dict[str, float] = {}
-        """When a second follower reported a node, by node that two followers have."""
 
     def take_report(self, report: RelayReport) -> bool:
         """Apply a follower's report; return False if the follower must start over.

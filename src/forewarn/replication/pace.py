@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from forewarn.values import value
 
+#: Headers with the id of a node's process, and with a control plane's `FeedPace`.
 INSTANCE, PACE = "forewarn-instance", "forewarn-pace"
-"""Headers with the id of a node's process, and with a control plane's `FeedPace`."""
 
+#: Headers with the last change before an answer, and with a control plane's monotonic clock.
 SEQUENCE, CLOCK = "forewarn-sequence", "forewarn-clock"
-"""Headers with the last change before an answer, and with a control plane's monotonic clock."""
 
+#: Long polls, and reports of polls, that one control plane invites per second.
 ASKS_PER_S_MAX = 400
-"""Long polls, and reports of polls, that one control plane invites per second."""
 
+#: Nodes per second that one control plane invites to another one if it fails, without and with TLS,
+#: whose handshake takes more than a millisecond of the processor.
 RETURNS_PER_S_MAX, TLS_RETURNS_PER_S_MAX = 1000, 400
-"""Nodes per second that one control plane invites to another one if it fails, without and with TLS,
-whose handshake takes more than a millisecond of the processor."""
 
+#: Limits of a long poll's wait: a hanging control plane is noticed after the wait.
 WAIT_S_MIN, WAIT_S_MAX = 5.0, 25.0
-"""Limits of a long poll's wait: a hanging control plane is noticed after the wait."""
 
+#: Minimum interval between a node's reports of polls, in seconds.
 REPORT_S_MIN = 1.0
-"""Minimum interval between a node's reports of polls, in seconds."""
 
 
 @value
 class FeedPace:
     """Times of a node, in seconds."""
 
+    #: Wait of a long poll.
     wait_s: float = WAIT_S_MIN
-    """Wait of a long poll."""
+    #: Interval between reports of polls.
     report_s: float = REPORT_S_MIN
-    """Interval between reports of polls."""
+    #: Time over which nodes spread their return after the loss of a control plane, and after each
+    #: attempt that fails.
     return_s: float = 0.0
-    """Time over which nodes spread their return after the loss of a control plane, and after each
-    attempt that fails."""
 
     def text(self) -> str:
         """Return the value of the header."""

@@ -17,18 +17,17 @@ class ApprovalRequest(msgspec.Struct, frozen=True, tag="approve", omit_defaults=
     """The StartRequests of one POST from a VM, which approve all or none of these events. A-1."""
 
     vm: str
+    #: Event ids in upper case, without duplicates.
     event_ids: tuple[str, ...]
-    """Event ids in upper case, without duplicates."""
+    #: Source of the request, recorded in history; empty: none.
     address: str
-    """Source of the request, recorded in history; empty: none."""
+    #: Kind of the VM's identification at the node, which the VM's current record must confirm.
     identity: CallerIdentity = CallerIdentity()
-    """Kind of the VM's identification at the node, which the VM's current record must confirm."""
+    #: Hosts of the forwarding node, if the VM is on another node now: the VM must have been on one
+    #: of these hosts when the event could be approved. The control plane sets this field.
+    #:
+    #: Source: M-3, M-5.
     node_hosts: tuple[str, ...] = ()
-    """Hosts of the forwarding node, if the VM is on another node now: the VM must have been on one
-    of these hosts when the event could be approved. The control plane sets this field.
-
-    Source: M-3, M-5.
-    """
 
     def from_hosts(self, hosts: tuple[str, ...]) -> ApprovalRequest:
         """Return the approval as forwarded by a node of these hosts."""
@@ -48,8 +47,8 @@ class OutcomeRequest(msgspec.Struct, frozen=True, tag="outcome"):
     event_id: str
 
 
+#: A VM's request, which the control plane answers.
 Request: TypeAlias = ApprovalRequest | EnableRequest | OutcomeRequest
-"""A VM's request, which the control plane answers."""
 
 
 class RequestAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +58,7 @@ class RequestAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     accepted: bool
+    #: Reason of a refusal in one sentence, for the response's body.
     error: str = ""
-    """Reason of a refusal in one sentence, for the response's body."""
+    #: The requested outcome, as JSON; empty: the VM has no such event. Source: X-1.
     outcome: str = ""
-    """The requested outcome, as JSON; empty: the VM has no such event. Source: X-1."""

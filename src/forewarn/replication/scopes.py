@@ -14,11 +14,11 @@ from typing import NamedTuple
 from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import Caller, DocumentChange, encoded, part_body
 
+#: Maximum number of a node's former VMs and groups that are stored.
 FORMER_MAX = 1000
-"""Maximum number of a node's former VMs and groups that are stored."""
 
+#: Length of the digest of a node's part.
 DIGEST_BYTES = 12
-"""Length of the digest of a node's part."""
 
 
 def digest_of(body: bytes) -> str:
@@ -33,14 +33,14 @@ class ScopedFeed:
         """Start with the VMs of some hosts, as of a change."""
         self.name = name
         self.hosts = hosts
+        #: The last change of this part.
         self.sequence = sequence
-        """The last change of this part."""
+        #: Digest of the encoded part; empty: not computed since the last change.
         self.digest = ""
-        """Digest of the encoded part; empty: not computed since the last change."""
+        #: VMs that have moved away, as they were before, until the new node shows them.
         self.leaving: dict[str, Caller] = {}
-        """VMs that have moved away, as they were before, until the new node shows them."""
+        #: The latest former VMs and groups of this feed, which may have requests in progress.
         self.former: dict[str, None] = {}
-        """The latest former VMs and groups of this feed, which may have requests in progress."""
 
     def changed(self, sequence: int) -> None:
         """Record that a change affects this part."""
@@ -123,18 +123,18 @@ class Scopes:
 
     def __init__(self) -> None:
         self.state = FeedState()
+        #: The last change of any part.
         self.sequence = 0
-        """The last change of any part."""
         self._feeds: dict[str, ScopedFeed] = {}
         self._by_host: dict[str, dict[ScopedFeed, None]] = {}
         self._vms_on: dict[str, dict[str, None]] = {}
+        #: View -> host -> number of VMs on the host that read the view.
         self._hosts_of: dict[str, dict[str, int]] = {}
-        """View -> host -> number of VMs on the host that read the view."""
+        #: Group -> host -> number of the group's VMs on the host.
         self._hosts_of_group: dict[str, dict[str, int]] = {}
-        """Group -> host -> number of the group's VMs on the host."""
         self._leaving = _Leaving()
+        #: View -> its document, encoded; filled when a node needs it.
         self._documents: dict[str, bytes] = {}
-        """View -> its document, encoded; filled when a node needs it."""
 
     def __iter__(self) -> Iterator[ScopedFeed]:
         """Yield every node's feed."""

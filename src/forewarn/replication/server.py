@@ -37,30 +37,30 @@ from forewarn.replication.requests import Request, RequestAnswer
 from forewarn.replication.scopes import ScopedFeed, Scopes
 from forewarn.replication.worker_streams import HEARTBEAT_S, SILENT_BEATS, WorkerStreams
 
+#: Maximum number of connected nodes.
 NODES_MAX = 10_000
-"""Maximum number of connected nodes."""
 
+#: Maximum length of a node's part, in bytes; a node with 10,000 VMs takes about 4 MB.
 PART_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum length of a node's part, in bytes; a node with 10,000 VMs takes about 4 MB."""
 
+#: Maximum number of nodes in an answer to operators; the metrics contain all nodes.
 NAMED_MAX = 100
-"""Maximum number of nodes in an answer to operators; the metrics contain all nodes."""
 
+#: Time limit for a sign of life of a node whose name another process claims, and for a follower to
+#: learn what a node shows already, in seconds.
 ANSWER_S_MAX = 2.0
-"""Time limit for a sign of life of a node whose name another process claims, and for a follower to
-learn what a node shows already, in seconds."""
 
+#: Maximum number of a node's requests in progress.
 REQUESTS_MAX = 1000
-"""Maximum number of a node's requests in progress."""
 
+#: Maximum number of remembered answers, by node and idempotency key.
 ANSWERS_MAX = 20_000
-"""Maximum number of remembered answers, by node and idempotency key."""
 
+#: Assumed age of a report that another control plane's clock times. Source: F-5.
 UNKNOWN_WAY_MS = 30_000
-"""Assumed age of a report that another control plane's clock times. Source: F-5."""
 
+#: Interval at which a person's long poll looks at a part.
 LOOK_S = 1.0
-"""Interval at which a person's long poll looks at a part."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -118,31 +118,31 @@ async def _believe(_commit: str, _node: str) -> bool:
 class StoreHistory(NamedTuple):
     """What a feed must know about the store's past. Source: H-10."""
 
+    #: Returns the signed id of the newest commit; empty: unknown.
     newest_commit: Callable[[], str] = str
-    """Returns the signed id of the newest commit; empty: unknown."""
+    #: Returns whether the store has a commit that a node knows.
     check_commit: Callable[[str, str], Awaitable[bool]] = _believe
-    """Returns whether the store has a commit that a node knows."""
 
 
 class FeedCaller(NamedTuple):
     """Who asks for a node's part."""
 
+    #: Name of the node.
     name: str
-    """Name of the node."""
     hosts: frozenset[str]
+    #: Id of the node's process; empty: a person reads the part, which confirms nothing.
     instance: str
-    """Id of the node's process; empty: a person reads the part, which confirms nothing."""
     source: str = ""
+    #: Returns whether the caller may still be shown the part.
     is_permitted: Callable[[], bool] = lambda: True
-    """Returns whether the caller may still be shown the part."""
 
 
 class FeedAnswer(NamedTuple):
     """The answer to a long poll."""
 
     tag: FeedTag
+    #: The part; None: the caller shows it already.
     body: bytes | None
-    """The part; None: the caller shows it already."""
     pace: FeedPace
     age_ms: int
 
@@ -162,17 +162,17 @@ class _Node:
         self.caller = caller
         self.feed = feed
         self.requests = requests
+        #: Completes when the node's part may differ (False), or must be answered (True).
         self.waiting: asyncio.Future[bool] | None = None
-        """Completes when the node's part may differ (False), or must be answered (True)."""
+        #: Completes with the node's next request, or with its end.
         self.asks_again: asyncio.Future[None] = loop.create_future()
-        """Completes with the node's next request, or with its end."""
+        #: The newest connection, on which the node waits.
         self.connection: object = None
-        """The newest connection, on which the node waits."""
+        #: Runs while the node does not wait, until it counts as disconnected.
         self.absent: asyncio.TimerHandle | None = None
-        """Runs while the node does not wait, until it counts as disconnected."""
         self.asking = 0
+        #: The last commit in a tag for this node.
         self.commit = ""
-        """The last commit in a tag for this node."""
 
     def heard(self) -> asyncio.Future[None]:
         """Note a request of the node; return what completes with the next one."""
@@ -703,11 +703,11 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+#: Maximum number of refusals shown to operators.
 REFUSED_MAX = 20
-"""Maximum number of refusals shown to operators."""
 
+#: Minimum interval between log lines about one node or source, and maximum tracked offenders.
 LOGGED_S, KNOWN_MAX = 60.0, 10_000
-"""Minimum interval between log lines about one node or source, and maximum tracked offenders."""
 
 
 class Offences:

@@ -18,11 +18,11 @@ from forewarn.replication.messages import FeedUnreadable, PollReport, encoded, r
 from forewarn.replication.node_files import NodeFiles
 from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
 
+#: Name of the file in the node's directory.
 FILE = "approvals"
-"""Name of the file in the node's directory."""
 
+#: Pause before the repetition of a failed delivery.
 RETRY_S = 1.0
-"""Pause before the repetition of a failed delivery."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -31,14 +31,14 @@ from forewarn.replication.node_failures import NodeFailures
 from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.requests import Request, RequestAnswer
 
+#: Maximum length of a line: a part of a change, or a document with ten thousand events.
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum length of a line: a part of a change, or a document with ten thousand events."""
 
+#: Number of unsent bytes above which a worker drops or delays polls.
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Number of unsent bytes above which a worker drops or delays polls."""
 
+#: Pause before a worker connects again.
 RETRY_S = 0.2
-"""Pause before a worker connects again."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,10 +73,10 @@ class WorkerClient:
         self._number = 0
         self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
         self._polled: dict[str, float] = {}
+        #: The service's clock in its last ping, and when the ping came.
         self._clock: tuple[int, float] = 0, 0.0
-        """The service's clock in its last ping, and when the ping came."""
+        #: Set while the worker is connected and up to date.
         self.followed = asyncio.Event()
-        """Set while the worker is connected and up to date."""
         self.failures = NodeFailures(ids or Ids())
         self.failed = self.failures.failed
         self._on_lost: Callable[[], None] | None = None

@@ -37,17 +37,17 @@ from forewarn.replication.messages import (
 from forewarn.replication.nodes import NodeTable
 from forewarn.replication.requests import Request, RequestAnswer
 
+#: Maximum length of a worker's line; polls of a thousand groups with long names take 300 kB.
 LINE_BYTES_MAX = 1024 * 1024
-"""Maximum length of a worker's line; polls of a thousand groups with long names take 300 kB."""
 
+#: Length at which a part of a change is sent, in bytes; about a millisecond of work.
 PART_BYTES = 256 * 1024
-"""Length at which a part of a change is sent, in bytes; about a millisecond of work."""
 
+#: Maximum bytes that wait for a slow worker; then it receives everything again.
 BEHIND_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum bytes that wait for a slow worker; then it receives everything again."""
 
+#: Interval of the pings to each worker, and number of unanswered pings of a hung worker.
 HEARTBEAT_S, SILENT_BEATS = 1.0, 10
-"""Interval of the pings to each worker, and number of unanswered pings of a hung worker."""
 
 _SOCKET_MODE = 0o600  # every client of the socket can read every VM's document
 

@@ -15,13 +15,12 @@ from forewarn.store.errors import (
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.values import value
 
+#: Pattern of an address's scheme, which is longer than a drive letter.
+#:
+#: The pattern must not match the start of a file name.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-"""Pattern of an address's scheme, which is longer than a drive letter.
-
-The pattern must not match the start of a file name.
-"""
+#: A password in an address. Messages show paths, so paths must not contain a password.
 _USER = re.compile(r"(?<![^/@])[^/@:]*:[^/@]+@")
-"""A password in an address. Messages show paths, so paths must not contain a password."""
 
 
 @value

@@ -49,14 +49,12 @@ from forewarn.store.sqlite import SqliteEngine
 from forewarn.store.sqlite_file import sentence
 from forewarn.values import replace, value
 
+#: 2026-01-01. After a restore, numbers start at the seconds since this time.
+#:
+#: So every restore is ahead of all earlier restores, provided that a document changes at most once
+#: a second on average. Clients may read an incarnation into 31 bits, which last until 2094. The
+#: other numbers are `NUMBERS_PER_INCARNATION` times as high, and have 63 bits.
 NUMBERING_FROM_MS = 1_767_225_600_000
-"""2026-01-01. After a restore, numbers start at the seconds since this time.
-
-So every restore is ahead of all earlier restores, provided that a document changes at most once a
-second on average. Clients may read an incarnation into 31 bits,
-which last until 2094. The other numbers are `NUMBERS_PER_INCARNATION` times as high, and have 63
-bits.
-"""
 
 
 @value

@@ -20,18 +20,17 @@ from forewarn.store.engine import Row
 
 _Told: TypeAlias = tuple[str, str | int, Columns | None]
 
+#: Longest text that is stored uncompressed, in bytes; compression hardly shortens short texts.
 PLAIN_MAX = 120
-"""Longest text that is stored uncompressed, in bytes; compression hardly shortens short texts."""
 
+#: Longest uncompressed text for new hosts, groups and VMs, in bytes.
+#:
+#: A fleet has millions of these short images. Compressing 200 bytes saves a quarter, and takes four
+#: times as long as writing.
 PLAIN_ADDED_MAX = 240
-"""Longest uncompressed text for new hosts, groups and VMs, in bytes.
 
-A fleet has millions of these short images. Compressing 200 bytes saves a quarter, and takes four
-times as long as writing.
-"""
-
+#: Compression level of zlib, its default; level 9 would save one per cent more.
 LEVEL = 6
-"""Compression level of zlib, its default; level 9 would save one per cent more."""
 
 #: zlib's dictionary: the most frequent parts of images. An image can be read only with the
 #: dictionary of its writer. Never change this dictionary; add another dictionary instead.

@@ -26,19 +26,19 @@ from forewarn.store.errors import (
 )
 from forewarn.store.statements import statement_texts
 
+#: Documented channel of notifications about commits, so that other programs can also listen.
 CHANNEL = "forewarn_changed"
-"""Documented channel of notifications about commits, so that other programs can also listen."""
 
 log = logging.getLogger("forewarn.store")
 
+#: Advisory lock for changes of the schema: `fore` in ASCII.
 SCHEMA_LOCK = 0x666F7265
-"""Advisory lock for changes of the schema: `fore` in ASCII."""
 
+#: Prepare each statement at its first use, because all statements are repeated.
 PREPARE_THRESHOLD = 0
-"""Prepare each statement at its first use, because all statements are repeated."""
 
+#: Maximum number of idle reading connections; further connections are closed after use.
 IDLE_READERS_MAX = 8
-"""Maximum number of idle reading connections; further connections are closed after use."""
 
 # Timeouts after which a silent database counts as lost, so that the writer can report it.
 # Parameters in the address override them.

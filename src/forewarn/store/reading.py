@@ -58,18 +58,17 @@ R = TypeVar(
 )
 
 
+#: Maximum number of rows of a page; larger limits are reduced.
+#:
+#: A page of history with images has about 2 MiB.
 PAGE_MAX = 1000
-"""Maximum number of rows of a page; larger limits are reduced.
 
-A page of history with images has about 2 MiB.
-"""
-
+#: Number of entries that `entries` reads at a time, so that the statement's overhead is small.
 REPLAY_PAGE = 500
-"""Number of entries that `entries` reads at a time, so that the statement's overhead is small."""
 
 
+#: Number of history entries that `open_store` checks, in about a second.
 CHECKED_MAX = 50_000
-"""Number of history entries that `open_store` checks, in about a second."""
 
 
 @value

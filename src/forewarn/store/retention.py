@@ -44,20 +44,21 @@ class RetainedStore(Protocol):
 
 log = logging.getLogger("forewarn.store")
 
+#: Entries in a batch of a read, export or deletion; the writer waits for one batch at most.
 PAGE = 1000
-"""Entries in a batch of a read, export or deletion; the writer waits for one batch at most."""
 
+#: Time limit for history that a slow destination of the outbox still needs: a week.
 HELD_MS_MAX = 7 * 86_400_000
-"""Time limit for history that a slow destination of the outbox still needs: a week."""
 
+#: Ended operations in a batch of a deletion.
 WORK_PAGE = 200
-"""Ended operations in a batch of a deletion."""
 
+#: Number of newest and of oldest rows from which a size is estimated.
 SAMPLED = 200
-"""Number of newest and of oldest rows from which a size is estimated."""
 
 DAY_MS = 86_400_000
 
+#: Tables of an ended maintenance, the referenced one last.
 MAINTENANCE_TABLES = (
     "maintenance_target",
     "owner_choice",
@@ -66,10 +67,9 @@ MAINTENANCE_TABLES = (
     "maintenance_hosts",
     "maintenance",
 )
-"""Tables of an ended maintenance, the referenced one last."""
 
+#: Number of records in one batch of a checkpoint.
 PORTION = 500
-"""Number of records in one batch of a checkpoint."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 

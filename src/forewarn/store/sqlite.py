@@ -37,50 +37,46 @@ from forewarn.store.sqlite_file import (
 from forewarn.store.statements import statement_texts
 from forewarn.values import Word
 
+#: Time limit of a statement's wait for another process's lock.
+#:
+#: Only a backup or a user of `sqlite3` acquires such a lock. SQLite's documentation and Python's
+#: module also use 5 s.
 BUSY_TIMEOUT_MS = 5000
-"""Time limit of a statement's wait for another process's lock.
 
-Only a backup or a user of `sqlite3` acquires such a lock. SQLite's documentation and Python's
-module
-also use 5 s.
-"""
-
+#: Number of cached prepared statements per connection; higher than the number of statements.
 STATEMENTS_CACHED = 256
-"""Number of cached prepared statements per connection; higher than the number of statements."""
 
+#: Maximum number of idle reading connections; further connections are closed after use.
 IDLE_READERS_MAX = 8
-"""Maximum number of idle reading connections; further connections are closed after use."""
 
+#: Number of rows that the copy of a table reads at a time.
 COPIED_AT_ONCE = 5000
-"""Number of rows that the copy of a table reads at a time."""
 
+#: Pages in the write-ahead log after which a commit also moves the log into the file.
+#:
+#: After a crash, SQLite reads these 16 MiB in some 20 ms. With SQLite's default of 1000, every 56th
+#: commit of a host's work moved the log, and the 99th percentile of commits was 1.6 ms. With 4000
+#: pages, the 99th percentile is 0.6 ms.
 CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log after which a commit also moves the log into the file.
 
-After a crash, SQLite reads these 16 MiB in some 20 ms. With SQLite's default of 1000, every 56th
-commit of a host's work moved the log, and the 99th percentile of commits was 1.6 ms. With 4000
-pages, the 99th percentile is 0.6 ms.
-"""
-
+#: Initial length of the write-ahead log: `CHECKPOINT_PAGES` and a large commit.
+#:
+#: A commit that makes a file longer waits for the file system's own journal, and so for all other
+#: writes to that disk. Beside other writers the 99th percentile of the first 270 commits was 3 to 7
+#: ms; with a log of full length, 1 to 4 ms.
 LOG_INITIAL_BYTES = 17 * 1024 * 1024
-"""Initial length of the write-ahead log: `CHECKPOINT_PAGES` and a large commit.
 
-A commit that makes a file longer waits for the file system's own journal, and so for all other
-writes to that disk. Beside other writers the 99th percentile of the first 270 commits was 3 to 7
-ms; with a log of full length, 1 to 4 ms.
-"""
-
+#: Pages that are returned to the disk at a time, a megabyte; a commit waits for that.
 PAGES_RETURNED = 256
-"""Pages that are returned to the disk at a time, a megabyte; a commit waits for that."""
 
+#: Free pages that stay for later commits: 16 MiB, or a tenth of the file.
 FREE_PAGES_KEPT, FREE_SHARE_KEPT = 4096, 10
-"""Free pages that stay for later commits: 16 MiB, or a tenth of the file."""
 
+#: SQLite's number of the mode in which free pages can be returned step by step.
 _INCREMENTAL = 2
-"""SQLite's number of the mode in which free pages can be returned step by step."""
 
+#: Length to which a checkpoint truncates the log. Only a long read makes the log longer.
 WAL_BYTES_MAX = 64 * 1024 * 1024
-"""Length to which a checkpoint truncates the log. Only a long read makes the log longer."""
 
 # `synchronous=FULL` makes every commit durable (A-6, L-7). On macOS, durability requires
 # `fullfsync`, which has no effect on other systems.
@@ -102,8 +98,8 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 """
 
 
+#: The only connection needs no index file of the log, for which a full disk has no space.
 _ALONE = "PRAGMA locking_mode = EXCLUSIVE;"
-"""The only connection needs no index file of the log, for which a full disk has no space."""
 
 
 class DiskAccess(Word):
@@ -117,8 +113,8 @@ class DiskAccess(Word):
     READ_ONLY = "read-only"
 
 
+#: Texts in SQLite's messages that occur only with a damaged file.
 _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
-"""Texts in SQLite's messages that occur only with a damaged file."""
 
 
 class SqliteEngine(Engine):

@@ -19,8 +19,8 @@ Identity: TypeAlias = "tuple[int, int]"
 
 log = logging.getLogger("forewarn.store")
 
+#: File mode: only the service's user may read approvals, owners' names and drivers' tokens.
 PRIVATE_MODE = 0o600
-"""File mode: only the service's user may read approvals, owners' names and drivers' tokens."""
 
 #: Network file systems, on which SQLite's locks and shared memory are unreliable.
 #: Source: https://www.sqlite.org/wal.html
@@ -28,20 +28,20 @@ NETWORK_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs"}
 )
 
+#: First bytes of a write-ahead log after the first commit.
 _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
-"""First bytes of a write-ahead log after the first commit."""
 
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
+#: Length of the lock file, which is overwritten in place, so that a full disk loses no line.
 _LINES_BYTES = 32
-"""Length of the lock file, which is overwritten in place, so that a full disk loses no line."""
 
+#: Second line of the lock file after a store was opened; this file survives a lost database.
 _HELD = "a store was here"
-"""Second line of the lock file after a store was opened; this file survives a lost database."""
 
 
+#: Size of a file that shows whether a disk has space, as much as SQLite's index of its log.
 _PROBE_BYTES = 64 * 1024
-"""Size of a file that shows whether a disk has space, as much as SQLite's index of its log."""
 
 
 def disk_problem(directory: Path) -> str:

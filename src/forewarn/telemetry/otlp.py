@@ -139,7 +139,7 @@ class OtlpTelemetry:
         if operation.execution.started_ms:
             span = operation.execution.started_ms, ended_ms
             self._child(operation, "work", span, {}, failed=failed)
-        self._ids.next = self._root(operation)
+        self._ids.next_ids = self._root(operation)
         try:
             root = self._tracer.start_span(
                 f"operation {operation.cause.value}",
@@ -148,7 +148,7 @@ class OtlpTelemetry:
                 start_time=_ns(operation.created_ms),
             )
         finally:
-            self._ids.next = None
+            self._ids.next_ids = None
         if failed:
             root.set_status(StatusCode.ERROR, operation.reason)
         root.end(_ns(ended_ms))
@@ -196,17 +196,17 @@ class _OperationIds(RandomIdGenerator):
     """Generates preset ids for the next root span, and random ids for all others."""
 
     def __init__(self) -> None:
-        self.next: tuple[int, int] | None = None
+        self.next_ids: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
         """Return the id of a trace; the SDK requests the span's id first."""
-        return self.next[0] if self.next else super().generate_trace_id()
+        return self.next_ids[0] if self.next_ids else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
         """Return a span's id."""
-        if self.next is None:
+        if self.next_ids is None:
             return super().generate_span_id()
-        return self.next[1]
+        return self.next_ids[1]
 
 
 class _Handler(logging.Handler):

@@ -31,13 +31,13 @@ from forewarn.rules.blockers import Blocker, Code, code_of
 from forewarn.values import replace
 from tests.simulator.world.crash_points import Violation
 
+#: Steps in which what follows from a blocker's end must have come.
 STEPS_MAX = 200
-"""Steps in which what follows from a blocker's end must have come."""
+#: Time that a plan of a fleet takes at most, and that its notices include.
 PLANNING_MS = 600_000
-"""Time that a plan of a fleet takes at most, and that its notices include."""
 S = OperationState
+#: What only the work of others ends, or nothing that can be drawn here.
 UNDECIDED = frozenset({code_of("previous-wave"), code_of("unknown-host")})
-"""What only the work of others ends, or nothing that can be drawn here."""
 
 
 def check_blockers(

@@ -19,20 +19,20 @@ from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
 
 S = OperationState
 
+#: How long a change may take to be seen at a node while nothing is wrong, in ms.
 STALE_MS = 120_000
-"""How long a change may take to be seen at a node while nothing is wrong, in ms."""
+#: How long approved work may take to start while nothing is wrong and nothing is in its way.
 START_MS = 120_000
-"""How long approved work may take to start while nothing is wrong and nothing is in its way."""
+#: How long after a change a long poll may wait on while nothing is wrong.
 WAKE_MS = 5000
-"""How long after a change a long poll may wait on while nothing is wrong."""
+#: Who polled in this time before work ended must poll again: an hour, and marks are coarse.
 POLLED_BEFORE_MS = 58 * 60_000
-"""Who polled in this time before work ended must poll again: an hour, and marks are coarse."""
+#: Who was answered by a node that reached the service for this long has polled. Source: B-2.
 HANDED_ON_MS = 60_000
-"""Who was answered by a node that reached the service for this long has polled. Source: B-2."""
+#: How long a request may take to reach a node, and be the poll that a gate waits for.
 UNDER_WAY_MS = 60_000
-"""How long a request may take to reach a node, and be the poll that a gate waits for."""
+#: How much less than a day the silence may be of a group that is disabled: marks are coarse.
 EARLY_MS = 5 * 60_000
-"""How much less than a day the silence may be of a group that is disabled: marks are coarse."""
 
 
 class ClientChecker:

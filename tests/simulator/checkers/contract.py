@@ -14,12 +14,12 @@ from forewarn.core.maintenance import Maintenance
 from forewarn.core.topology import Group, Topology, Vm
 from forewarn.protocol.documents import ScheduledEvent
 
+#: Least notice of each impact in seconds; a group may set more for Terminate. Source: N-1.
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
-"""Least notice of each impact in seconds; a group may set more for Terminate. Source: N-1."""
+#: How long a group is silent before it is disabled, in ms. Source: B-2.
 DAY_MS = 24 * 3600 * 1000
-"""How long a group is silent before it is disabled, in ms. Source: B-2."""
+#: How far ahead a predicted failure is announced where no time was given, in s. Source: N-2.
 PREDICTION_S = 7 * 24 * 3600
-"""How far ahead a predicted failure is announced where no time was given, in s. Source: N-2."""
 FAULTS = {"hardware-failure", "host-lost"}
 ROUTINE = {
     *("live-migration", "host-update", "host-reboot", "network-update"),
@@ -35,12 +35,12 @@ TYPES_SINCE = {
 }
 UNDERSCORE = "2017-03-01"
 DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2020-07-01"
+#: What the names of sizes with GPUs begin with. Source: S-3.
 GPU_SIZES = "Standard_N"
-"""What the names of sizes with GPUs begin with. Source: S-3."""
+#: Sizes whose reimage has no notice. Source: O-2.
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
-"""Sizes whose reimage has no notice. Source: O-2."""
+#: Dates of documents that are written once: each is looked at in several, by many VMs.
 DATES_REMEMBERED = 1024
-"""Dates of documents that are written once: each is looked at in several, by many VMs."""
 
 Row = tuple[object, ...]
 _compact = json.JSONEncoder(separators=(",", ":")).encode

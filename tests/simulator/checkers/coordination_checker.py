@@ -18,14 +18,14 @@ from tests.simulator.world.network import Network
 E = EventState
 
 PROMISE = "C-5"
+#: Where VMs meet: a place such as etcd, or each other's status endpoint. Source: C-5.
 SHARED, STATUS = "shared", "status"
-"""Where VMs meet: a place such as etcd, or each other's status endpoint. Source: C-5."""
 PLACES = (SHARED, STATUS)
+#: How old an answer may be that is acted on at once: a minute on its way, and what is asked once
+#: more before a VM stands in.
 STALE_MS = 90_000
-"""How old an answer may be that is acted on at once: a minute on its way, and what is asked once
-more before a VM stands in."""
+#: How long prepared VMs may take to find that out, on a faultless network, besides standing in.
 AGREE_MS = 4 * 60_000
-"""How long prepared VMs may take to find that out, on a faultless network, besides standing in."""
 FREEZE_TOLERATED_S = 9
 
 

@@ -22,8 +22,8 @@ from tests.simulator.checkers.host_order_checker import tests_of, untested
 from tests.simulator.world.crash_points import Violation
 
 S = OperationState
+#: An overrun has its incident within this time of a service that runs, in ms. Source: T-5.
 MINUTE_MS = 60_000
-"""An overrun has its incident within this time of a service that runs, in ms. Source: T-5."""
 
 
 @value

@@ -43,14 +43,14 @@ from tests.simulator.world.simulated_store import SimulatedStore
 
 S, E = OperationState, EventState
 
+#: How long a driver may be left untold by a service that runs; two minutes of it go by plan.
 ABORT_MS = 300_000
-"""How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
+#: After this time a node that is well shows what is published, or is waited for. Source: M-4.
 SHOWN_MS = 30_000
-"""After this time a node that is well shows what is published, or is waited for. Source: M-4."""
+#: How long a maintenance may wait for nothing: hosts that cannot be done are planned again.
 PLANNED_AGAIN_MS = 25 * 60_000
-"""How long a maintenance may wait for nothing: hosts that cannot be done are planned again."""
+#: How long something due may take to happen while all is well.
 LATE_MS = 120_000
-"""How long something due may take to happen while all is well."""
 
 
 class InvariantChecker(StateChecker):

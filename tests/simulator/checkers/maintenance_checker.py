@@ -42,6 +42,7 @@ from tests.simulator.checkers.plan_inputs import fleet_of_state, host_s, plan_of
 from tests.simulator.world.crash_points import Violation
 
 M = MaintenanceState
+#: Rules that a plan keeps in the fleet that it was made for.
 OF_FLEET = frozenset(
     {
         "fault-domain",
@@ -54,21 +55,20 @@ OF_FLEET = frozenset(
         "test-first",
     }
 )
-"""Rules that a plan keeps in the fleet that it was made for."""
+#: Rules that a plan keeps beside the other work that there was when it was made.
 BESIDE_WORK = frozenset({"apart", "durations"})
-"""Rules that a plan keeps beside the other work that there was when it was made."""
 ANNOUNCED, RUNNING = "announced", "running"
+#: A plan that seems to have been made longer than this was made before a step of the clock.
 PLANNING_MS = 60_000
-"""A plan that seems to have been made longer than this was made before a step of the clock."""
+#: Time that must be open for work to be announced at once: its notice, and planning again.
 LEAD_MS = 3_600_000
-"""Time that must be open for work to be announced at once: its notice, and planning again."""
+#: How long after its service a host that fails counts as a failure of the maintenance.
 FAILS_AFTER_MS = 3_600_000
-"""How long after its service a host that fails counts as a failure of the maintenance."""
+#: Times of the service are compared while its clock is off true time by no more than before.
 CLOCK_OFF_MS = 1000
-"""Times of the service are compared while its clock is off true time by no more than before."""
 
+#: Service's time of something, and how far that was ahead of true time.
 Clocked: TypeAlias = tuple[int, int]
-"""Service's time of something, and how far that was ahead of true time."""
 
 
 class MaintenanceChecker:

@@ -15,10 +15,10 @@ from forewarn.planning.policy import Budget, MaintenancePolicy
 from forewarn.planning.wall_clock import open_throughout
 from forewarn.values import replace
 
+#: What a budget counts for: its scope, and the name in it.
 Key = tuple[str, str]
-"""What a budget counts for: its scope, and the name in it."""
+#: Disturbed hosts, and disturbed VMs.
 Disturbed = tuple[set[str], set[str]]
-"""Disturbed hosts, and disturbed VMs."""
 
 
 def binding(policy: MaintenancePolicy, maintenance: Maintenance) -> MaintenancePolicy:

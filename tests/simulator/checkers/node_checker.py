@@ -19,10 +19,10 @@ from tests.simulator.world.metadata_node import SimulatedNode, SimulatedReply
 
 E = EventState
 
+#: How long a node that is well may take to hand on what it was asked while it was not.
 HANDED_ON_MS = 60_000
-"""How long a node that is well may take to hand on what it was asked while it was not."""
+#: How long a node and its network must have been well for a VM to be owed an answer at all.
 ANSWER_MS = 200_000
-"""How long a node and its network must have been well for a VM to be owed an answer at all."""
 
 
 class _Seen:

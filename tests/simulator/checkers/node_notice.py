@@ -16,15 +16,15 @@ from tests.simulator.world.crash_points import Violation
 
 S = OperationState
 
+#: How long what nodes are sent may be under way while nothing is wrong: lines are torn, too.
 SETTLE_MS = 15_000
-"""How long what nodes are sent may be under way while nothing is wrong: lines are torn, too."""
+#: How long the service waits for nodes that do not show something, by its policy. Source: M-4.
 SHOW_TIMEOUT_MS = 10_000
-"""How long the service waits for nodes that do not show something, by its policy. Source: M-4."""
+#: How long it may take to report whom work did not wait for.
 TOLD_MS = 120_000
-"""How long it may take to report whom work did not wait for."""
 
+#: How long it may take until work goes on once a node shows it. Source: H-7.
 SHOWN_AGAIN_MS = 120_000
-"""How long it may take until work goes on once a node shows it. Source: H-7."""
 
 
 class FarNode(Protocol):

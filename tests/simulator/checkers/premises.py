@@ -3,6 +3,7 @@
 A rule whose premise never held in any world of a run was not checked.
 """
 
+#: Each rule and its premise, as it is counted.
 PREMISES = (
     "10: history is replayed",
     "11: an approval is answered 200",
@@ -110,8 +111,8 @@ PREMISES = (
     "T-6: an emergency is declared",
     "T-8: declared work with a test of an owner",
 )
-"""Each rule and its premise, as it is counted."""
 
+#: Situations that small worlds must reach: in each of them a rule is in danger.
 TIGHT = (
     "15: a budget of a label is used up",
     "15: a short freeze lies before long work",
@@ -125,4 +126,3 @@ TIGHT = (
     "F-8: work comes after it was postponed",
     "L-9: a VM leaves announced work",
 )
-"""Situations that small worlds must reach: in each of them a rule is in danger."""

@@ -37,15 +37,16 @@ from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.metadata_node import SimulatedNode
 
+#: How often the abort of a driver that does not hear is called.
 ABORT_TRIES = 8
-"""How often the abort of a driver that does not hear is called."""
+#: How far the service's clock may be off true time over a restart, both ways, in ms.
 NOTICE_TOLERANCE_MS = 1500
-"""How far the service's clock may be off true time over a restart, both ways, in ms."""
+#: By how many millionths any machine's clock may run too fast or too slow.
 RATE_PPM_MAX, PPM = 200, 1_000_000
-"""By how many millionths any machine's clock may run too fast or too slow."""
 
 DEFAULTS = NoticePolicy()
 S, E = OperationState, EventState
+#: Nothing ever goes back to an earlier state. Source: L-1.
 ORDER: dict[OperationState | EventState, int] = dict(
     (
         *((S.PLANNED, 0), (S.ANNOUNCED, 1), (S.RUNNING, 2)),
@@ -54,7 +55,6 @@ ORDER: dict[OperationState | EventState, int] = dict(
         *((state, 3) for state in (E.COMPLETED, E.CANCELLED)),
     )
 )
-"""Nothing ever goes back to an earlier state. Source: L-1."""
 
 
 class StateChecker:

@@ -7,11 +7,11 @@ from forewarn.core.maintenance import TargetProgress
 from forewarn.core.state import State
 
 T = TypeVar("T")
+#: Tables of maintenances, which only a world with a declaration has.
 _MAINTAINED = (
     *("maintenances", "plans", "targets", "choices", "deferrals", "policies", "tickets"),
     "last_disturbed_ms",
 )
-"""Tables of maintenances, which only a world with a declaration has."""
 
 
 def cloned(state: State, *, of_fleet: bool) -> State:

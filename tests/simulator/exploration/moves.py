@@ -23,8 +23,8 @@ from tests.simulator.exploration.worlds import SmallWorld
 from tests.simulator.world.crash_points import Violation
 
 S = OperationState
+#: The longest notice of an impact, in grains of time: older than that is all the same.
 AGE_GRAINS_MAX = 3
-"""The longest notice of an impact, in grains of time: older than that is all the same."""
 
 
 class Moves:

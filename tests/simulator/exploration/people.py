@@ -26,8 +26,8 @@ from tests.simulator.exploration.worlds import SmallWorld
 from tests.simulator.world.crash_points import Violation
 
 S, E = OperationState, EventState
+#: Steps after which a world in which nothing goes wrong any more must have come to its end.
 HEAL_STEPS_MAX = 80
-"""Steps after which a world in which nothing goes wrong any more must have come to its end."""
 
 
 class People:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.simulator.exploration.situations import Situation
 
 S, E = OperationState, EventState
+#: How exactly it is kept when a group asked last.
 COARSE_MS = 60_000
-"""How exactly it is kept when a group asked last."""
 
 
 def check_situation(situation: Situation) -> None:

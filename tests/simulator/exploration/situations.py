@@ -23,14 +23,14 @@ from tests.simulator.exploration.situation_promises import check_situation
 from tests.simulator.exploration.worlds import START_MS
 from tests.simulator.world.crash_points import Violation
 
+#: Time passes by at most this much at once: all notices of the worlds are multiples of it.
 GRAIN_MS = 300_000
-"""Time passes by at most this much at once: all notices of the worlds are multiples of it."""
 
+#: A document: how often its group was enabled, incarnation, id and status of each event.
 Shown: TypeAlias = tuple[int, int, tuple[tuple[str, str], ...]]
-"""A document: how often its group was enabled, incarnation, id and status of each event."""
 S = OperationState
+#: Tables of maintenances, their owners' words and tickets.
 MAINTAINED = ("maintenances", "plans", "targets", "choices", "deferrals", "policies", "tickets")
-"""Tables of maintenances, their owners' words and tickets."""
 
 
 class Effect(NamedTuple):

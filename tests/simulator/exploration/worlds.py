@@ -25,8 +25,8 @@ from forewarn.planning.policy import MaintenancePolicy
 from forewarn.rules.hand_back import Severity
 from forewarn.values import replace
 
+#: How far ahead failures are foreseen: days would only be more of the same time.
 PREDICTION_S = 1500
-"""How far ahead failures are foreseen: days would only be more of the same time."""
 POLICY = NoticePolicy(prediction_s=PREDICTION_S, overdue_after_s=1200)
 HOSTS = (Host("a", 0, 0, "1"), Host("b", 1, 1, "2"))
 SPARE = Host("c", 0, 2, "2")
@@ -81,8 +81,8 @@ STRICT = Group("web", owner="ann", terminate_notice_s=300, strict_approval=True)
 GPUS = Group("web", GroupKind.SCALE_SET, owner="ann", fault_domain_count=1, terminate_notice_s=300)
 C = Cause
 
+#: When the worlds begin.
 START_MS = 1_790_000_100_000
-"""When the worlds begin."""
 HAND_BACK_S = 3600
 CHOSEN_MS = START_MS + 2400 * 1000
 DECLARING = MaintenancePolicy(

@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src"
+#: What a score is given for, and its folders.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "core": ("core",),
     "access": ("access",),
@@ -25,7 +26,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "store": ("store",),
     "planning": ("planning",),
 }
-"""What a score is given for, and its folders."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -46,12 +46,12 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+#: In place of a change's number: nothing is broken, and nobody may notice anything.
 SOUND = -1
-"""In place of a change's number: nothing is broken, and nobody may notice anything."""
+#: Names whose calls are left as they are: nobody promises what is logged.
 UNHEARD = {"log", "_LOG", "logging"}
-"""Names whose calls are left as they are: nobody promises what is logged."""
+#: What runs on this system alone is left as it is: no test runs there.
 ELSEWHERE = "win32"
-"""What runs on this system alone is left as it is: no test runs there."""
 
 
 @dataclass(frozen=True, slots=True)

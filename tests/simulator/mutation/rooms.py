@@ -4,8 +4,8 @@ AGENT = (
     "core core_details core_together core_undoing coordination rules journal "
     "core_worlds doubt wild_documents"
 )
+#: Compares errors, settings and commands with what their pages say.
 PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
-"""Compares errors, settings and commands with what their pages say."""
 ROUTES = "work_routes maintenance_routes maintenance_gates fleet_routes fleet_watch dispatch"
 MAINTENANCE = (
     "again announcing limits maintenance maintenance_sentences moving policy_change postponing "
@@ -17,6 +17,7 @@ CORE = (
     *(PAGES, "tests/core", "tests/transcripts", "tests/planning"),
     *("tests/store/test_backup.py", PREVIEW, *ACCESS),
 )
+#: What may notice a breakage of a room.
 TESTS: dict[str, tuple[str, ...]] = {
     "core": CORE,
     "access": (PAGES, "tests/core", *ACCESS),
@@ -49,13 +50,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("tests/api/test_policy_files.py", PREVIEW),
     ),
 }
-"""What may notice a breakage of a room."""
+#: Rooms whose breakages the exploration of small worlds could notice.
 EXPLORED = {"core", "access", "rules"}
-"""Rooms whose breakages the exploration of small worlds could notice."""
+#: Rooms whose breakages a random world could notice.
 SIMULATED = {"core", "access", "agent/core", "control", "planning", "rules"}
-"""Rooms whose breakages a random world could notice."""
+#: Rooms that have code for PostgreSQL: its tests are run, too, on one server for all of them.
 POSTGRES = {"store"}
-"""Rooms that have code for PostgreSQL: its tests are run, too, on one server for all of them."""
 OPTIONS = (
     *("-q", "--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"),
     "--assert=plain",  # pytest would load the product itself, unbroken, to rewrite its assertions

@@ -25,22 +25,22 @@ from tests.simulator.mutation.generated import ROOT, SOUND, Breakage, broken
 from tests.simulator.mutation.recorded import Recorded
 from tests.simulator.mutation.rooms import EXPLORED, SIMULATED, arguments
 
+#: How many states of each small world are visited where no test notices.
 STATES = 700
-"""How many states of each small world are visited where no test notices."""
+#: How long the tests of one breakage take together, as recorded; slower ones are left out.
 TESTS_S_MAX = 180.0
-"""How long the tests of one breakage take together, as recorded; slower ones are left out."""
+#: How many times as long as recorded a test may take before it counts as endless.
 PATIENCE = 10.0
-"""How many times as long as recorded a test may take before it counts as endless."""
 MARGIN_S = 20.0
+#: How long the tests may take to load; with a breakage they may never end.
 LOADED_S_MAX = 300.0
-"""How long the tests may take to load; with a breakage they may never end."""
 MEMORY_MAX = 4 * 1024**3
+#: What is answered before the first verdict where the tests are loaded broken.
 LOADED = "loaded\n"
-"""What is answered before the first verdict where the tests are loaded broken."""
+#: The code a function would get names other variables of the function around it.
 IRREPLACEABLE = "irreplaceable"
-"""The code a function would get names other variables of the function around it."""
+#: `killed`, `survived`, `timed out` or `no coverage`, and who noticed.
 Verdict = tuple[str, str]
-"""`killed`, `survived`, `timed out` or `no coverage`, and who noticed."""
 
 
 def verdicts(

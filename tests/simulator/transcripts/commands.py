@@ -38,6 +38,7 @@ from tests.simulator.transcripts.time_spans import clock_time, seconds
 from tests.simulator.transcripts.vm_commands import VmCommands
 from tests.simulator.world.event_queue import START_MS
 
+#: What an operator can ask of hosts.
 CAUSES = {
     "update": Cause.HOST_UPDATE,
     "reboot": Cause.HOST_REBOOT,
@@ -47,7 +48,7 @@ CAUSES = {
     "fail": Cause.HARDWARE_FAILURE,
     "lose": Cause.HOST_LOST,
 }
-"""What an operator can ask of hosts."""
+#: What a user, or the platform, can ask of VMs.
 VM_CAUSES = {
     "reboot": Cause.REBOOT,
     "redeploy": Cause.REDEPLOY,
@@ -55,7 +56,6 @@ VM_CAUSES = {
     "reimage": Cause.REIMAGE,
     "evict": Cause.EVICTION,
 }
-"""What a user, or the platform, can ask of VMs."""
 
 
 class CommandRunner:

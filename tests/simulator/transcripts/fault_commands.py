@@ -12,8 +12,8 @@ from tests.simulator.transcripts.time_spans import seconds
 from tests.simulator.world.failover import Failover
 from tests.simulator.world.simulated_store import TROUBLES
 
+#: How often it is noted that groups poll while time passes; a day of silence disables them.
 MARK_S = 4 * 3600
-"""How often it is noted that groups poll while time passes; a day of silence disables them."""
 
 
 class FaultCommands:

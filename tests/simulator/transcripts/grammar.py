@@ -25,6 +25,8 @@ _POLICY += " [pause=DURATION] [canary=N] [rest=DURATION] [postponing=DURATION]"
 _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=IMPACT]"
 _ASKING += " [source=SOURCE] [to=HOST]"
 
+#: Every command. In lower case stand the words of the language, `|` between those to choose from;
+#: in capitals what is filled in, `…` after what may be several; in brackets what may be left out.
 USAGES = (
     "host NAME [fd=N] [ud=N] [zone=ZONE] [driver=by-hand|by-proxy]",
     f"group NAME {_GROUP}",
@@ -71,11 +73,9 @@ USAGES = (
     "writer pauses|is-cut-off|returns",
     "clock steps STEP",
 )
-"""Every command. In lower case stand the words of the language, `|` between those to choose from;
-in capitals what is filled in, `…` after what may be several; in brackets what may be left out.
-"""
 
 _DURATIONS = f"write 90s, 15m, 6h or 2d, at most {SPAN_S_MAX // DAY_S}d"
+#: What fits where a kind of value stands, and what is wrong with what does not.
 _PATTERNS: Mapping[str, tuple[str, str]] = {
     "DURATION": (r"\d{1,9}[smhd]", f"is not a duration; {_DURATIONS}"),
     "STEP": (r"-?\d{1,9}[smhd]", f"is not a step of a clock, with a minus for back; {_DURATIONS}"),
@@ -85,21 +85,20 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
     "WORK": (r"(op|m)-\d{1,9}", "is not an operation; write op-1"),
     "EVENT": (r"ev-\d{1,9}", "is not an event; write ev-1"),
 }
-"""What fits where a kind of value stands, and what is wrong with what does not."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "KIND": tuple(each.value for each in GroupKind),
     "IMPACT": tuple(each.value for each in Impact),
     "SOURCE": tuple(each.value for each in Source),
     "WRITE": ("fine", "refused", "full", "lost-before", "lost-after"),
 }
+#: What may hold an equals sign.
 _FREE = frozenset({"TEXT", "REASON"})
-"""What may hold an equals sign."""
 _OPTION = re.compile(r"([a-z-]+)=(.*)", re.DOTALL)
+#: Words that are named where one of them was expected, and none is like what stands there.
 NAMED_MAX = 20
-"""Words that are named where one of them was expected, and none is like what stands there."""
 
+#: How alike a word must be to be proposed, of 1: two letters that changed places are 0.75.
 NEAR = 0.74
-"""How alike a word must be to be proposed, of 1: two letters that changed places are 0.75."""
 
 
 class Unreadable(ValueError):

@@ -34,14 +34,14 @@ from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.network import KEEPS
 from tests.simulator.world.side_work import InlineExecutor
 
+#: The driver of hosts that name none, and the other one.
 BY_HAND, BY_PROXY = "by-hand", "by-proxy"
-"""The driver of hosts that name none, and the other one."""
+#: How soon the driver wants to be asked again.
 ASK_MS = 20_000
-"""How soon the driver wants to be asked again."""
+#: Users' work that may be scheduled for an owner, as in the preview of 2017. Source: O-1.
 USER_OPERATIONS_MAX = 10
-"""Users' work that may be scheduled for an owner, as in the preview of 2017. Source: O-1."""
+#: The gate that always passes.
 PASSES = "passes"
-"""The gate that always passes."""
 STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
 
 

@@ -4,8 +4,8 @@ from tests.simulator.world.event_queue import START_MS
 
 DAY_S = 24 * 3600
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
+#: The longest duration a transcript may name, in seconds: as many days as a random world lasts.
 SPAN_S_MAX = 366 * DAY_S
-"""The longest duration a transcript may name, in seconds: as many days as a random world lasts."""
 
 
 def seconds(text: str) -> int:

@@ -12,8 +12,8 @@ from forewarn.values import value
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.world.crash_points import Violation
 
+#: The line between the commands of a block and what is expected of them.
 MARK = "----"
-"""The line between the commands of a block and what is expected of them."""
 BLOCKS_MAX = 1000
 
 

@@ -19,9 +19,9 @@ from tests.simulator.world.http_line import NO_ANSWER, HttpAnswer, HttpLine
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.metadata_node import LOST, SimulatedNode, SimulatedReply
 
+#: How long a node away from the service, and one that enables a group first, has to answer; no
+#: other takes any time.
 FAR_MS, HELD_MS = 100, 2000
-"""How long a node away from the service, and one that enables a group first, has to answer; no
-other takes any time."""
 
 
 class VmCommands:

@@ -39,18 +39,18 @@ HABITS: tuple[AgentHabits, ...] = (
 )
 GOOD = HABITS[0]
 
+#: Least and longest pause after a poll that failed.
 RETRY_MS = (1000, 30_000)
-"""Least and longest pause after a poll that failed."""
 
+#: What becomes of approving late, which is counted apart.
 BEFORE, AFTER = "approves late, before NotBefore", "approves late, after NotBefore"
-"""What becomes of approving late, which is counted apart."""
 _PLAIN = tuple(habit.name for habit in HABITS if habit is not GOOD and not habit.late)
+#: What machines do by habit, as it is counted.
 HABIT_EFFECTS = (*_PLAIN, BEFORE, AFTER)
-"""What machines do by habit, as it is counted."""
 
 DRAIN = "drain"
+#: A hook that takes longer is stopped, and nothing is approved: beyond what any habit takes.
 DRAIN_S_MAX = 3000
-"""A hook that takes longer is stopped, and nothing is approved: beyond what any habit takes."""
 STEPS = (
     (
         PreparationStep(DRAIN, timeout_s=DRAIN_S_MAX, repeatable=True),

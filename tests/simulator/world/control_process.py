@@ -30,11 +30,11 @@ from tests.simulator.world.simulated_store import SimulatedStore
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1000 * NS_PER_MS
+#: Rounds of the inbox at one instant; more would mean that the service talks to itself.
 TURNS_MAX = 10_000
-"""Rounds of the inbox at one instant; more would mean that the service talks to itself."""
 WAKE_MS_MIN = 1
+#: Calls of a driver at a time: those that hang are not to hold up the others of a long run.
 CALLS_MAX = 10_000
-"""Calls of a driver at a time: those that hang are not to hold up the others of a long run."""
 
 
 class SteppedLoop(ControlLoop):

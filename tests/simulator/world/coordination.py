@@ -14,8 +14,8 @@ from forewarn.agent.core.records import DONE, FAILED, READY
 from forewarn.agent.core.values import PeersSeen
 from forewarn.protocol.documents import ScheduledEvent
 
+#: A machine.
 M_contra = TypeVar("M_contra", contravariant=True)
-"""A machine."""
 
 
 class Checks(Protocol[M_contra]):

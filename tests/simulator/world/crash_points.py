@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+#: Between any two effects: commit, publish, begin, abort. Source: L-7.
 POINTS = (
     "before commit",
     "after commit",
@@ -12,7 +13,6 @@ POINTS = (
     "before abort",
     "after abort",
 )
-"""Between any two effects: commit, publish, begin, abort. Source: L-7."""
 
 
 class Crash(BaseException):

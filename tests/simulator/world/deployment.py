@@ -39,10 +39,10 @@ from tests.simulator.world.peers import Peers
 from tests.simulator.world.side_work import InlineExecutor
 from tests.simulator.world.simulated_store import Disk, DiskFaultRates, SimulatedStore
 
+#: Within which time the service publishes everything again: "up to every 30 s" (lifecycle.md).
 REPUBLISHED_MS = 31_000
-"""Within which time the service publishes everything again: "up to every 30 s" (lifecycle.md)."""
+#: A world keeps most of what it makes: the usual thresholds cost a seventh of the run.
 GC_THRESHOLDS = (100_000, 20, 100)
-"""A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
 
 
 class Deployment:

@@ -10,8 +10,8 @@ from forewarn.ids import Ids
 
 T = TypeVar("T")
 
+#: Bits of one draw: the bias for limits below a million is then under 1 in 10**8.
 DRAW_BITS = 48
-"""Bits of one draw: the bias for limits below a million is then under 1 in 10**8."""
 
 
 class Dice:

@@ -16,6 +16,7 @@ from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.machine import Machine
 
+#: Each fault mode and how often in a thousand it comes; good is what is left.
 MODES: tuple[tuple[str, int], ...] = (
     ("good", 0),
     ("slow", 60),
@@ -27,16 +28,15 @@ MODES: tuple[tuple[str, int], ...] = (
     ("lies", 40),
     ("raises", 30),
 )
-"""Each fault mode and how often in a thousand it comes; good is what is left."""
 
 AGAIN_MS = 10 * 60 * 1000
 NOT_HEARD = "does not hear"
+#: How often in a thousand a faulty driver does not hear that an operation has ended.
 NOT_HEARD_PERMILLE = 250
-"""How often in a thousand a faulty driver does not hear that an operation has ended."""
+#: Impacts that switch machines off.
 DOWN = frozenset({Impact.REBOOT, Impact.REDEPLOY, Impact.PREEMPT, Impact.TERMINATE})
-"""Impacts that switch machines off."""
+#: How long before its announced end the machines are back.
 BACK_BEFORE_MS = 2000
-"""How long before its announced end the machines are back."""
 
 
 class DriverBroken(RuntimeError):

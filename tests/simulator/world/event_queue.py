@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from tests.simulator.world.crash_points import Violation
 
+#: 2026-01-01T00:00:00Z: a world begins at a fixed instant, never at 0, which means "not yet".
 START_MS = 1_767_225_600_000
-"""2026-01-01T00:00:00Z: a world begins at a fixed instant, never at 0, which means "not yet"."""
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
+#: Steps in a simulated minute beyond which a world runs in a circle: something that wakes once a
+#: millisecond has 60,000, an ordinary minute to a hundred. Many machines need more.
 STEPS_MAX = 40_000
-"""Steps in a simulated minute beyond which a world runs in a circle: something that wakes once a
-millisecond has 60,000, an ordinary minute to a hundred. Many machines need more."""
 
 
 class EventQueue:

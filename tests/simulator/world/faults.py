@@ -22,14 +22,15 @@ from tests.simulator.world.people import People
 from tests.simulator.world.random_fleet import RandomFleet
 from tests.simulator.world.simulated_store import TROUBLES
 
+#: How often in a thousand a crash is followed by another, in the recovery or soon after it.
 AGAIN_PERMILLE = 200
-"""How often in a thousand a crash is followed by another, in the recovery or soon after it."""
+#: How often a time server puts a clock right between two faults of it.
 CORRECTIONS = 3
-"""How often a time server puts a clock right between two faults of it."""
+#: Longest bad time of a disk, where hardly anything is written.
 STORE_MS_MAX = 4 * HOUR_MS
-"""Longest bad time of a disk, where hardly anything is written."""
 
 
+#: What an odd service answers once in a while: nothing usable, or documents of nobody's.
 ODD_BODIES = (
     None,
     b'{"DocumentIncarnation":0,"Events":[]}',
@@ -37,9 +38,8 @@ ODD_BODIES = (
     b'{"Events":[]}',
     b'{"DocumentIncarnation":1000000,"Events":[]}',
 )
-"""What an odd service answers once in a while: nothing usable, or documents of nobody's."""
+#: How many odd answers in a row, a second apart.
 ODD_MAX = 12
-"""How many odd answers in a row, a second apart."""
 
 
 class Faults:
@@ -283,6 +283,7 @@ def _odd(faults: Faults, dice: Dice) -> None:
         machine.plan_poll()
 
 
+#: Every kind of fault, how often it comes on average in ms, and what it does.
 KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
     "failover": (20 * HOUR_MS, _failover),
@@ -300,8 +301,8 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "odd": (4 * HOUR_MS, _odd),
     "node": (2 * HOUR_MS, _node),
 }
-"""Every kind of fault, how often it comes on average in ms, and what it does."""
 
+#: What each kind of fault can do; each is counted where it is done.
 EFFECTS: dict[str, tuple[str, ...]] = {
     "crash": ("killed", *POINTS, "in recovery"),
     "failover": ("paused", "cut off", "taken over"),
@@ -319,4 +320,3 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "node": NODE_EFFECTS,
     "drivers": (*(mode for mode, permille in MODES if permille), NOT_HEARD),
 }
-"""What each kind of fault can do; each is counted where it is done."""

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.virtual_loop import VirtualLoop
 
+#: The longest that bytes are under way while nothing is wrong.
 LAG_MS = 120
-"""The longest that bytes are under way while nothing is wrong."""
+#: What the wire holds before a writer has to wait for it.
 HELD_BYTES_MAX = 200
-"""What the wire holds before a writer has to wait for it."""
+#: A node is not up to date while it is sent something for longer: this wire carries some 2 kB/s.
 SLOW_MS = 2000
-"""A node is not up to date while it is sent something for longer: this wire carries some 2 kB/s."""
+#: How often in a thousand only a part of what was written arrives at first.
 TORN_PERMILLE = 20
-"""How often in a thousand only a part of what was written arrives at first."""
 TORN_MS_MAX = 2000
+#: How often in a thousand the ends of a connection that is cut, or joined again, hear nothing.
 SILENT_PERMILLE = 500
-"""How often in a thousand the ends of a connection that is cut, or joined again, hear nothing."""
 
 
 class FeedProcess(Protocol):

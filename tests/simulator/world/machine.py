@@ -40,11 +40,11 @@ from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.network import Network
 
+#: An agent polls once a second; only the polls that can matter are simulated. Source: C-1.
 POLL_MS = 1000
-"""An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
 TERM_STATUS = -15  # exit status of a hook that was stopped
+#: How often an agent whose peers say nothing new asks them here; in life: every few seconds.
 ASK_AGAIN_MS = 600_000
-"""How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 
 
 class Machine:

@@ -20,20 +20,21 @@ from tests.simulator.world.operators import Operators
 
 M = MaintenanceState
 
+#: Maintenances that operators have going at a time.
 LIVE_MAX = 3
-"""Maintenances that operators have going at a time."""
+#: The gates there are: what the first finds is drawn, the other waits for polls.
 GATE, POLLS = "smoke-test", "polls"
-"""The gates there are: what the first finds is drawn, the other waits for polls."""
+#: Time zones of windows: with and without daylight saving, and half an hour off.
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
-"""Time zones of windows: with and without daylight saving, and half an hour off."""
+#: What counts VMs: a host with more of them than may be disturbed at once can never be done.
 OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
-"""What counts VMs: a host with more of them than may be disturbed at once can never be done."""
+#: Shortest window in minutes: a wave takes its notice and half an hour.
 WINDOW_MIN = 240
-"""Shortest window in minutes: a wave takes its notice and half an hour."""
+#: Memory of a host that any VMs fit on.
 ROOMY_MIB = 1 << 20
-"""Memory of a host that any VMs fit on."""
+#: The shortest hand-back windows, and the longest: worlds are short.
 HAND_BACK_S, URGENT_S, HAND_BACK_MAX_S = 900, 600, 2 * 24 * 3600
-"""The shortest hand-back windows, and the longest: worlds are short."""
+#: What is in force until an operator applies another policy.
 DECLARING = MaintenancePolicy(
     hand_back_s=HAND_BACK_S,
     urgent_hand_back_s=URGENT_S,
@@ -41,9 +42,8 @@ DECLARING = MaintenancePolicy(
     deferral_limit_s=1800,
     deferral_decision_s=3 * 3600,
 )
-"""What is in force until an operator applies another policy."""
+#: How long the work on a host may take.
 DURATIONS_S = (60, 600, 1800)
-"""How long the work on a host may take."""
 
 
 def maintain(people: Operators, dice: Dice) -> None:

@@ -21,10 +21,10 @@ from tests.simulator.world.memory_transport import ClientEnd, MemoryTransport
 from tests.simulator.world.virtual_loop import VirtualLoop
 
 SECOND_MS = 1000
+#: Status of a request that got no answer at all.
 LOST = 0
-"""Status of a request that got no answer at all."""
+#: What stands for 200 where an approval is safe at its node alone. Source: M-3.
 KEPT = 202
-"""What stands for 200 where an approval is safe at its node alone. Source: M-3."""
 
 
 class SimulatedReply(NamedTuple):

@@ -21,22 +21,22 @@ from tests.simulator.world.http_line import HttpAnswer, HttpLine
 from tests.simulator.world.machine_profile import MachineProfile
 from tests.simulator.world.metadata_node import KEPT, LOST, SimulatedNode, SimulatedReply
 
+#: A lost packet found again: the longest a request wanders before it arrives.
 LATE_MS_MAX = 20 * 60 * 1000
-"""A lost packet found again: the longest a request wanders before it arrives."""
 
 NEVER_MS = 1 << 62
 
 KEEPS, CLOSES, COMPARES, WAITS, FLOODS = "keeps", "closes", "compares", "waits", "floods"
+#: Clients: one connection for all, one for each request, `If-None-Match`, long polls, and those
+#: that now and then ask far more often than they may.
 KINDS = (KEEPS, KEEPS, KEEPS, CLOSES, COMPARES, COMPARES, WAITS, WAITS, FLOODS)
-"""Clients: one connection for all, one for each request, `If-None-Match`, long polls, and those
-that now and then ask far more often than they may."""
 
+#: Who has sent at most a burst within this many seconds is owed an answer. Source: E-6.
 BURST, REQUESTS_S = 10, 60
-"""Who has sent at most a burst within this many seconds is owed an answer. Source: E-6."""
 FLOOD = 25
 WAIT_S_MAX = 280
+#: Longest pause within a request: some are given up by the service, after ten seconds.
 TORN_MS_MAX = 15_000
-"""Longest pause within a request: some are given up by the service, after ten seconds."""
 
 
 class _Request(NamedTuple):

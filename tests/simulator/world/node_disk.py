@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.virtual_loop import ProcessKilled
 
+#: Between any two things that happen to a disk. Source: M-2, M-3.
 NODE_POINTS = (
     "before a write",
     "in a write",
@@ -21,7 +22,6 @@ NODE_POINTS = (
     "before a file is replaced",
     "after a file is replaced",
 )
-"""Between any two things that happen to a disk. Source: M-2, M-3."""
 
 
 @dataclass(slots=True, eq=False)

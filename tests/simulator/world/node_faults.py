@@ -23,23 +23,24 @@ if TYPE_CHECKING:
     from tests.simulator.world.metadata_node import SimulatedNode
     from tests.simulator.world.random_fleet import RandomFleet
 
+#: How often some VM of each node asks it, whatever has changed.
 LOOK_MS = 10 * MINUTE_MS
-"""How often some VM of each node asks it, whatever has changed."""
+#: Within which time a node's process runs again.
 BACK_MS = (SECOND_MS, MINUTE_MS, 20 * MINUTE_MS)
-"""Within which time a node's process runs again."""
 FULL_MS_MAX = 30 * MINUTE_MS
+#: How often in a thousand a node ends with the power of its machine.
 POWER_PERMILLE = 400
-"""How often in a thousand a node ends with the power of its machine."""
+#: How often in a thousand a disk is full, a node is cut off when VMs are about to approve what it
+#: shows, asks for what is not its own, or is killed at once; else it is killed in what it writes.
 FULL_PERMILLE, CUT_PERMILLE, LIES_PERMILLE, KILLED_PERMILLE = 150, 250, 100, 200
-"""How often in a thousand a disk is full, a node is cut off when VMs are about to approve what it
-shows, asks for what is not its own, or is killed at once; else it is killed in what it writes."""
+#: How often in a thousand it is killed before it is joined again.
 KILLED_THEN_PERMILLE = 500
-"""How often in a thousand it is killed before it is joined again."""
+#: How long a node waits for an answer to that: later the VM may be its own.
 LIE_MS = 2000
-"""How long a node waits for an answer to that: later the VM may be its own."""
+#: Within which time after an event was shown.
 CUT_MS_MAX = (100, 5000, 60_000)
-"""Within which time after an event was shown."""
 
+#: What can happen to them, as it is counted.
 NODE_EFFECTS = (
     "killed",
     "power lost",
@@ -51,7 +52,6 @@ NODE_EFFECTS = (
     "not kept",
     "came back",
 )
-"""What can happen to them, as it is counted."""
 
 
 class NodeFaults:

@@ -28,10 +28,10 @@ from tests.simulator.world.feed_wire import WireEnd
 from tests.simulator.world.metadata_node import SimulatedNode
 
 EPOCH = "the store of the world"
+#: Interval of signs of life of workers, rarer than in life: they would be most of a world.
 HEARTBEAT_S = 30
-"""Interval of signs of life of workers, rarer than in life: they would be most of a world."""
+#: How often nodes ask.
 PACE = FeedPace(wait_s=25.0, report_s=1.0, return_s=0.2)
-"""How often nodes ask."""
 
 
 @value

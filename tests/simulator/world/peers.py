@@ -16,11 +16,11 @@ from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.machine import Machine
 from tests.simulator.world.network import Network
 
+#: An answer that takes longer is none: the agent ends the job that waits for it.
 LATE_MS_MAX = 60_000
-"""An answer that takes longer is none: the agent ends the job that waits for it."""
 
+#: How long a VM that is back may take until it has polled and says what it knows.
 NEW_MS = 60_000
-"""How long a VM that is back may take until it has polled and says what it knows."""
 
 
 class Peers:

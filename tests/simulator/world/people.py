@@ -28,14 +28,14 @@ from tests.simulator.world.random_fleet import RandomFleet
 
 S = OperationState
 
+#: How long the platform waits until it reports a failed host again.
 TELL_MS = 30_000
-"""How long the platform waits until it reports a failed host again."""
+#: How often it is seen whether a failed host can hold its machines again.
 BOOT_FAILED_MS = 10 * MINUTE_MS
-"""How often it is seen whether a failed host can hold its machines again."""
 
 
+#: Activities that come at even times, and go on while a world heals.
 STEADY = frozenset({"attention"})
-"""Activities that come at even times, and go on while a world heals."""
 
 
 class People:
@@ -277,6 +277,7 @@ def _unstick(people: People, operation: Operation, dice: Dice) -> None:
         people.submit(Retry(operation.number), "operator")
 
 
+#: Every activity, how often it comes on average in ms, and what it is.
 ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "routine": (2 * HOUR_MS, _routine),
     "prediction": (24 * HOUR_MS, _predict),
@@ -291,7 +292,6 @@ ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "tenants": (HOUR_MS, tenants.answer),
     "deferrals": (4 * HOUR_MS, tenants.decide),
 }
-"""Every activity, how often it comes on average in ms, and what it is."""
 
+#: Activities that may be left out: without the steady ones nothing would ever heal.
 OPTIONAL = tuple(name for name in ACTIVITIES if name not in STEADY)
-"""Activities that may be left out: without the steady ones nothing would ever heal."""

@@ -42,32 +42,32 @@ from tests.simulator.world.own_node import FeedTerms
 from tests.simulator.world.side_work import SideWork
 from tests.simulator.world.vm_places import VmPlaces
 
+#: How many groups in a thousand approve only when all their named VMs are prepared.
 TOGETHER_PERMILLE = 300
-"""How many groups in a thousand approve only when all their named VMs are prepared."""
+#: Steps in a simulated minute for each VM, besides the usual bound: it boots, polls, prepares.
 STEPS_PER_VM = 20
-"""Steps in a simulated minute for each VM, besides the usual bound: it boots, polls, prepares."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 ZONES = ("1", "2", "3")
 RACK_HOSTS = 4
+#: Label of each third host, whose work a gate validates. Source: T-7.
 VALIDATED, VALIDATED_EVERY = ("validation", GATE), 3
-"""Label of each third host, whose work a gate validates. Source: T-7."""
+#: How often in a thousand a gate finds that the work does harm.
 GATE_FAILS_PERMILLE = 120
-"""How often in a thousand a gate finds that the work does harm."""
+#: Users' work that may be scheduled for an owner: few enough to be met now and then.
 USER_OPERATIONS_MAX = 4
-"""Users' work that may be scheduled for an owner: few enough to be met now and then."""
+#: How long the first answer to a group is held.
 ENABLE_DELAYS_S = (0, 5, 30)
-"""How long the first answer to a group is held."""
+#: Open connections of a node: fewer than any machine's file descriptors allow.
 CONNECTIONS_MAX = 400
-"""Open connections of a node: fewer than any machine's file descriptors allow."""
+#: Nodes of a world, the service's own among them: where all serve everything, and by host.
 NODES, NODES_BY_HOST = 3, 4
-"""Nodes of a world, the service's own among them: where all serve everything, and by host."""
+#: How often in a thousand nodes away from the service serve some hosts each. Source: M-1.
 BY_HOST_PERMILLE = 500
-"""How often in a thousand nodes away from the service serve some hosts each. Source: M-1."""
+#: Memory of hosts for each VM, in MiB, which takes 1200 on average: they are at 75 %.
 MEMORY_MIB = 1600
-"""Memory of hosts for each VM, in MiB, which takes 1200 on average: they are at 75 %."""
+#: How many approvals a node may accept on its own. Source: M-3.
 SPOOLS_MAX = (0, 2, 1000)
-"""How many approvals a node may accept on its own. Source: M-3."""
 
 
 @value

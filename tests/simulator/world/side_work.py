@@ -20,13 +20,13 @@ from tests.simulator.world.crash_points import NeverReturns, Violation
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import MINUTE_MS, SECOND_MS, EventQueue
 
+#: How often in a thousand a plan takes long.
 SLOW_PERMILLE = 100
-"""How often in a thousand a plan takes long."""
+#: Least time between two plans of a maintenance that waits, by any clock.
 PACED_MS = 50_000
-"""Least time between two plans of a maintenance that waits, by any clock."""
+#: Plans in a row for a maintenance that stays as it is: after each loss of a commit, of which a bad
+#: time of the store has at most two hundred. One that can take no force would be made for ever.
 SAME_PLANS_MAX = 300
-"""Plans in a row for a maintenance that stays as it is: after each loss of a commit, of which a bad
-time of the store has at most two hundred. One that can take no force would be made for ever."""
 
 
 class InlineExecutor:

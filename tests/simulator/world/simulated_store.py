@@ -20,8 +20,8 @@ from forewarn.store.sqlite import SqliteEngine
 from tests.simulator.world.crash_points import CrashPoint
 from tests.simulator.world.dice import Dice
 
+#: A store that refuses to write, one that is full, and one lost just before or after COMMIT.
 TROUBLES = ("refused", "full", "lost before", "lost after")
-"""A store that refuses to write, one that is full, and one lost just before or after COMMIT."""
 
 
 class StoreObserver(Protocol):

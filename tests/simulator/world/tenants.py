@@ -16,16 +16,16 @@ from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 from tests.simulator.world.operators import Operators
 
+#: How many maintenances in a thousand are declared.
 DECLARED_PERMILLE = 500
-"""How many maintenances in a thousand are declared."""
+#: Hand-back windows: from the notice of a reboot, in which nothing can be chosen, to half a day.
 HAND_BACKS_S = (900, 3600, 4 * 3600, 12 * 3600)
-"""Hand-back windows: from the notice of a reboot, in which nothing can be chosen, to half a day."""
+#: How many declared maintenances in a thousand begin with the test of an owner.
 TESTED_PERMILLE = 600
-"""How many declared maintenances in a thousand begin with the test of an owner."""
+#: How long owners observe their test group.
 OBSERVATIONS_S = (60, 1800, 3 * 3600)
-"""How long owners observe their test group."""
+#: By how much owners ask to defer.
 DEFERRALS_MS = (10 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS)
-"""By how much owners ask to defer."""
 
 
 def begin(people: Operators, number: int, dice: Dice) -> None:

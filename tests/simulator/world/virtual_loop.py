@@ -20,8 +20,8 @@ T = TypeVar("T")
 # The interface for event loops.
 _running_loop, _set_running_loop = events._get_running_loop, events._set_running_loop
 
+#: Callbacks run at one instant; more would mean that they call each other without an end.
 ROUNDS_MAX = 1_000_000
-"""Callbacks run at one instant; more would mean that they call each other without an end."""
 
 
 class ProcessKilled(BaseException):

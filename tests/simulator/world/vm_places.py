@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tests.simulator.world.driver import SimDriver
     from tests.simulator.world.random_fleet import RandomFleet
 
+#: Modes of a driver in which it moves nobody.
 STAYS = frozenset({"fails at the start", "never returns"})
-"""Modes of a driver in which it moves nobody."""
+#: How soon a VM is where the record has it by now: nobody announced that, so it is not sooner.
 FOLLOW_MS_MAX = 5000
-"""How soon a VM is where the record has it by now: nobody announced that, so it is not sooner."""
 
 
 class VmPlaces:

@@ -19,16 +19,16 @@ from tests.simulator.world.random_fleet import RandomFleet, WorldPlan
 
 __all__ = ["World", "WorldPlan"]
 
+#: How often history is replayed and held against the state.
 AUDIT_MS = 6 * HOUR_MS
-"""How often history is replayed and held against the state."""
+#: How often one maintenance is asked what it waits for, and that taken away in a copy.
 BLOCKER_MS = 70 * MINUTE_MS
-"""How often one maintenance is asked what it waits for, and that taken away in a copy."""
+#: How often the service is looked at for what should have happened.
 LOOK_MS = 10 * MINUTE_MS
-"""How often the service is looked at for what should have happened."""
+#: Longest a healed world may take to settle: predictions are announced a week ahead.
 HEAL_DAYS_MAX = 9
-"""Longest a healed world may take to settle: predictions are announced a week ahead."""
+#: How long a world at rest runs on, so that every node has heard the last word.
 QUIET_MS = 10_000
-"""How long a world at rest runs on, so that every node has heard the last word."""
 
 
 class World(RandomFleet):

@@ -16,8 +16,8 @@ from tests.cli.conftest import Run
 from tests.serving import HttpServer, Request
 from tests.waiting import wait_until
 
+#: Records on each page of each list of these tests, which have five.
 PAGE = 2
-"""Records on each page of each list of these tests, which have five."""
 NAMES = [f"h{n}" for n in range(1, 6)]
 
 

@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 from forewarn.values import value
 from forewarn_conformance.exchange import VERSION, Reply, ServiceUnderTest
 
+#: The fields of an event, in order. Source: D-10.
 FIELDS = (
     *("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"),
     *("Description", "EventSource", "DurationInSeconds"),
 )
-"""The fields of an event, in order. Source: D-10."""
 GUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 

@@ -226,13 +226,13 @@ def _hooks(url: str, options: HookOptions) -> Hooks:
     from forewarn_conformance.event_trial import Hooks  # noqa: PLC0415 - the same
     from forewarn_conformance.exchange import ServiceUnderTest  # noqa: PLC0415 - the same
 
-    def act(command: str | None) -> Callable[[], None] | None:
+    def runner_of(command: str | None) -> Callable[[], None] | None:
         return partial(_run_command, command) if command else None
 
     return Hooks(
-        schedule=act(options.schedule),
-        cancel=act(options.cancel),
-        fail=act(options.fail),
+        schedule=runner_of(options.schedule),
+        cancel=runner_of(options.cancel),
+        fail=runner_of(options.fail),
         agent=partial(with_agent, ServiceUnderTest(url)) if options.agent else None,
         approve=options.approve,
         peer=ServiceUnderTest(options.peer) if options.peer else None,

@@ -19,8 +19,8 @@ from forewarn_conformance.run import Result, Verdict
 from tests.waiting import LIMIT_S, wait_until
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
+#: Stories that run in parallel: they mostly wait for their clients to poll.
 AT_ONCE_MAX = 48
-"""Stories that run in parallel: they mostly wait for their clients to poll."""
 ROOT = Path(__file__).parents[4]
 
 
@@ -60,8 +60,8 @@ WRONG = {
 }
 
 
+#: The clients that differ most; the others are nightly.
 EVERY_TIME = ("agent", "simple", "README.md 1")
-"""The clients that differ most; the others are nightly."""
 RIGHT = [
     each if each in EVERY_TIME else pytest.param(each, marks=pytest.mark.nightly)
     for each in ("agent", "simple", *CLIENTS)

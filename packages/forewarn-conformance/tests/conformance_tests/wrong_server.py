@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 from tests.waiting import LIMIT_S
 
+#: Given a request and the right answer, returns the wrong one.
 Wrong = Callable[[bytes, bytes], bytes]
-"""Given a request and the right answer, returns the wrong one."""
 
 
 @contextlib.contextmanager

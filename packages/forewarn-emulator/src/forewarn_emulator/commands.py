@@ -143,13 +143,13 @@ def _play_aks(
 ) -> int:
     """Cordon and drain the nodes of a cluster before events, as AKS does."""
     from forewarn.cli.driver import driver_table  # noqa: PLC0415 - the same
-    from forewarn.cli.following import make_followed  # noqa: PLC0415 - the same
+    from forewarn.cli.following import create_for_action  # noqa: PLC0415 - the same
     from forewarn_emulator.aks_player import AksPlayer  # noqa: PLC0415 - `--help` needs none of it
 
     client = client_of(common, EmulatorClient)
     client.get("/v1/clock")  # only an emulator has one
     table, _ = driver_table(name, config)
-    player = AksPlayer(client, make_followed("play-aks", name, table))
+    player = AksPlayer(client, create_for_action("play-aks", name, table))
     if follow:
         return player.follow()
     done, _ = player.once()

@@ -45,12 +45,12 @@ from tests.kubernetes.small_cluster import Cluster, node_status, served
 SEED = int(os.environ.get("SEED", "1"))
 NODES, LEASES = "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/forewarn/leases"
 HOSTS, VMS = ("h1", "h2", "h3", "h4"), ("v1", "v2", "v3", "v4")
+#: Interval of the agents' polls; the control plane's turns are five of these apart.
 TICK_MS = 2_000
-"""Interval of the agents' polls; the control plane's turns are five of these apart."""
 TURN_TICKS = 5
 DOWN_TICKS_MAX = 40
+#: Longest that a node may be wrong once everything is back. Source: K-1.
 WRONG_MS_MAX = 30_000
-"""Longest that a node may be wrong once everything is back. Source: K-1."""
 DRAIN = PreparationStep(
     "node", repeatable=True, timeout_s=120, spec='{"use":"kubernetes","settings":{}}'
 )

@@ -18,8 +18,8 @@ from forewarn_libvirt.driver import LibvirtDriver
 from tests.waiting import wait_until
 
 libvirt = pytest.importorskip("libvirt")
+#: The test driver's guest keeps the marks of operations as long as this process lives.
 NUMBERS = itertools.count(1)
-"""The test driver's guest keeps the marks of operations as long as this process lives."""
 LOCK = "Timed out during operation: cannot acquire state change lock (held by monitor)"
 BUSY = (libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_FROM_QEMU)
 BROKEN = (libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_FROM_RPC)

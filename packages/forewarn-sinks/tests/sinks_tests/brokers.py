@@ -26,8 +26,8 @@ from tests.waiting import wait_until
 STARTS_S_MAX = 90
 HERE = "IP:127.0.0.1"
 SECRET = "a-secret-of-the-broker"
+#: Folder of TEST_PROGRAMS with Kafka's jars, as tools/programs makes it.
 JARS = "kafka"
-"""Folder of TEST_PROGRAMS with Kafka's jars, as tools/programs makes it."""
 
 
 class Broker:

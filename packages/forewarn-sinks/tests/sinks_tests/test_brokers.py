@@ -17,8 +17,8 @@ from tests.waiting import wait_until
 
 SEED = 20261123
 ROUNDS = 5
+#: Longest wait for a broker that has come back, on a slow machine.
 DELIVERED_S_MAX = 120
-"""Longest wait for a broker that has come back, on a slow machine."""
 
 
 @pytest.fixture(params=[Nats, Kafka], ids=["nats", "kafka"])

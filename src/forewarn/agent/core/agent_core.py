@@ -63,12 +63,12 @@ CHECK_RETRY_S = 30  # pause after an approve hook answered "not now"
 ASK_S = 5  # interval between questions to the other VMs
 FAR_MS = 1 << 62
 
+#: Reason for remaining steps of an event -> text of the notification about its end.
 OVER = {
     "": "is over, and its steps are undone",
     "shared": "is over; its steps still serve another event",
     "forgotten": "is over; an operator has taken over the steps that are not undone",
 }
-"""Reason for remaining steps of an event -> text of the notification about its end."""
 
 
 class AgentCore:

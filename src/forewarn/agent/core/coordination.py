@@ -22,17 +22,16 @@ LEADER_ASK_S = 30  # interval between questions to an undecided leader
 class Turn(Value):
     """The decision whether this VM may approve now, with a reason and a time."""
 
+    #: The reason, as a sentence for people.
     reason: str
-    """The reason, as a sentence for people."""
+    #: Whether to approve now.
     go: bool = False
-    """Whether to approve now."""
+    #: Time from which this VM may approve without further stimuli, ms since the epoch; None: never.
     until_ms: int | None = None
-    """Time from which this VM may approve without further stimuli, ms since the epoch; None:
-    never."""
+    #: The VMs without a report that they are prepared.
     missing: tuple[str, ...] = ()
-    """The VMs without a report that they are prepared."""
+    #: The VMs before this VM; this VM may approve instead if all of these are silent.
     ahead: tuple[str, ...] = ()
-    """The VMs before this VM; this VM may approve instead if all of these are silent."""
 
 
 def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:

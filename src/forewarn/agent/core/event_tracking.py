@@ -48,12 +48,12 @@ class TrackedEvents:
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
+        #: How far the service's clock is ahead of `now_ms`.
         self.ahead_ms = 0
-        """How far the service's clock is ahead of `now_ms`."""
+        #: Whether the agent has confirmed a document since its start.
         self.sighted = False
-        """Whether the agent has confirmed a document since its start."""
+        #: Number that grows with each change that the journal must contain.
         self.generation = 0
-        """Number that grows with each change that the journal must contain."""
 
     @property
     def records(self) -> tuple[EventRecord, ...]:

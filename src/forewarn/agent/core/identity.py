@@ -13,8 +13,8 @@ class Identity(Value):
     """The names of this VM in Resources; case is ignored."""
 
     name: str
+    #: All names in lower case, each also with the leading underscore of the oldest api-version.
     names: frozenset[str]
-    """All names in lower case, each also with the leading underscore of the oldest api-version."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
         """Store the name from the instance metadata, and further names of the same VM."""

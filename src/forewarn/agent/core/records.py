@@ -27,6 +27,7 @@ ABORTING = "aborting"  # the agent undoes steps while the event is still announc
 ABORTED = "aborted"
 UNDER_WAY = "under-way"  # the event has started
 
+#: All stages of an event, in their usual order.
 STAGES = (
     WATCHING,
     PREPARING,
@@ -39,7 +40,6 @@ STAGES = (
     ABORTED,
     UNDER_WAY,
 )
-"""All stages of an event, in their usual order."""
 
 RUNNING = "running"
 STOPPING = "stopping"
@@ -56,6 +56,7 @@ EVENT_FIELDS = ScheduledEvent.__slots__
 class EventRecord:
     """One event of the document, with its stage for this VM."""
 
+    #: Fields that the journal stores unchanged; excludes the event, the plan and the checks.
     KEPT = (
         "seen_ms",
         "rule",
@@ -75,7 +76,6 @@ class EventRecord:
         "remains",
         "unprepared",
     )
-    """Fields that the journal stores unchanged; excludes the event, the plan and the checks."""
 
     __slots__ = (
         "asked_ms",
@@ -95,8 +95,8 @@ class EventRecord:
 
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
         self.event = event
+        #: The id of the event in upper case, because ids ignore case. Source: D-3.
         self.event_id = event.event_id.upper()
-        """The id of the event in upper case, because ids ignore case. Source: D-3."""
         self.seen_ms = seen_ms
         self.rule = ""
         self.action = "ignore"
@@ -106,35 +106,35 @@ class EventRecord:
         self.plan: tuple[tuple[PreparationStep, ...], ...] = ()
         self.checks: tuple[PreparationStep, ...] = ()
         self.stage = WATCHING
+        #: Index of the plan's current group; the number of groups after the last.
         self.group = 0
-        """Index of the plan's current group; the number of groups after the last."""
         self.ready_ms = 0
         self.announced = False
         self.approved = False
+        #: Whether the event has possibly disturbed this VM.
         self.hit = False
-        """Whether the event has possibly disturbed this VM."""
         self.gone = False
+        #: Phase that undoes the steps, `recover` or `cancel`; empty before the end.
         self.ending = ""
-        """Phase that undoes the steps, `recover` or `cancel`; empty before the end."""
+        #: Whether this VM announced to the other VMs that it will not approve.
         self.holds = False
-        """Whether this VM announced to the other VMs that it will not approve."""
+        #: Why steps remain after the end of the event: `forgotten`, `shared`, or empty.
         self.remains = ""
-        """Why steps remain after the end of the event: `forgotten`, `shared`, or empty."""
+        #: Whether the event started before any of its steps had begun.
         self.unprepared = False
-        """Whether the event started before any of its steps had begun."""
         # fields outside the journal:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
+        #: Whether the notification about the start waits for the answer to this VM's approval.
         self.start_untold = False
-        """Whether the notification about the start waits for the answer to this VM's approval."""
         self.peers: tuple[str, ...] = ()
+        #: Time since when documents lack the event, ms since the epoch; 0: the event is shown.
         self.missing_ms = 0
-        """Time since when documents lack the event, ms since the epoch; 0: the event is shown."""
+        #: Time of the last question to other VMs, ms since the epoch; 0: never.
         self.asked_ms = 0
-        """Time of the last question to other VMs, ms since the epoch; 0: never."""
+        #: The VMs that reported `deciding`; None before an answer.
         self.deciding: tuple[str, ...] | None = None
-        """The VMs that reported `deciding`; None before an answer."""
 
     @property
     def started(self) -> bool:
@@ -154,6 +154,7 @@ class EventRecord:
 class StepRecord:
     """A step that must be undone or must recover, or a running approve hook."""
 
+    #: Fields that the journal stores unchanged, except constructor arguments and holders.
     KEPT = (
         "status",
         "verdict",
@@ -166,19 +167,18 @@ class StepRecord:
         "trouble",
         "recovers",
     )
-    """Fields that the journal stores unchanged, except constructor arguments and holders."""
 
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
     def __init__(self, key: str, step: PreparationStep, phase: str) -> None:
         self.key = key
         self.step = step
+        #: Phase of the last or running hook: `prepare`, `approve`, `recover` or `cancel`.
         self.phase = phase
-        """Phase of the last or running hook: `prepare`, `approve`, `recover` or `cancel`."""
+        #: Ids of the events that need the step; the step is undone after the last of these.
         self.holders: list[str] = []
-        """Ids of the events that need the step; the step is undone after the last of these."""
+        #: The event for which the step was last begun.
         self.event = ScheduledEvent()
-        """The event for which the step was last begun."""
         self.status = RUNNING
         self.verdict = ""
         self.begun_ms = 0
@@ -186,12 +186,12 @@ class StepRecord:
         self.attempt = 0
         self.retry_ms = 0
         self.run = 0
+        #: Number of failed attempts to undo the step.
         self.failures = 0
-        """Number of failed attempts to undo the step."""
+        #: Reason of the last failure.
         self.trouble = ""
-        """Reason of the last failure."""
+        #: Whether one of the events that needed the step was over, and not cancelled.
         self.recovers = False
-        """Whether one of the events that needed the step was over, and not cancelled."""
 
     @property
     def is_being_undone(self) -> bool:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from forewarn.agent.core.identity import Identity
     from forewarn.protocol.documents import ScheduledEvent
 
+#: Actions of a rule.
 ACTIONS = ("ignore", "notify", "approve", "prepare")
-"""Actions of a rule."""
 
+#: Which VM approves an event that names several VMs. Source: C-5, A-7.
 COORDINATIONS = ("first", "all", "self")
-"""Which VM approves an event that names several VMs. Source: C-5, A-7."""
 
+#: Reactions of the agent to a failed step.
 FAILURES = ("go-on", "hold", "abort")
-"""Reactions of the agent to a failed step."""
 
 HOLD_STATUS = 75  # EX_TEMPFAIL of sysexits.h: "not now"
 ABORT_STATUS = 77  # EX_NOPERM of sysexits.h: "do not do it"
@@ -32,40 +32,40 @@ STAND_IN_S = 120.0  # time after which a silent leader counts as absent
 class PreparationStep(Value):
     """One step of a preparation, with the hook that undoes it."""
 
+    #: Unique name of the step.
     name: str
-    """Unique name of the step."""
+    #: Longest time of each of its hooks, in seconds.
     timeout_s: float = TIMEOUT_S
-    """Longest time of each of its hooks, in seconds."""
+    #: One of `FAILURES`.
     on_failure: str = "hold"
-    """One of `FAILURES`."""
+    #: Whether an interrupted preparation can be repeated.
     repeatable: bool = False
-    """Whether an interrupted preparation can be repeated."""
+    #: Whether the step has a prepare hook; a step without a hook is prepared at once.
     does: bool = True
-    """Whether the step has a prepare hook; a step without a hook is prepared at once."""
+    #: Whether the step has a hook that undoes it.
     undoes: bool = True
-    """Whether the step has a hook that undoes it."""
+    #: The commands, unused by the core. The journal stores the spec, so that a recovery after a
+    #: reboot uses the configuration of the preparation.
     spec: str = ""
-    """The commands, unused by the core. The journal stores the spec, so that a recovery after a
-    reboot uses the configuration of the preparation."""
 
 
 class Match(Value):
     """The conditions of a rule on an event; an omitted condition matches everything."""
 
+    #: Event types, case ignored; empty for all.
     types: tuple[str, ...] = ()
-    """Event types, case ignored; empty for all."""
+    #: `Platform`, `User`, case ignored; empty for both.
     sources: tuple[str, ...] = ()
-    """`Platform`, `User`, case ignored; empty for both."""
+    #: Least and greatest expected interruption in seconds, inclusive; an unknown duration (-1) is
+    #: outside every range.
     duration_s: tuple[float, float] | None = None
-    """Least and greatest expected interruption in seconds, inclusive; an unknown duration (-1) is
-    outside every range."""
+    #: Least and greatest seconds from now to NotBefore, inclusive; an event without a NotBefore is
+    #: outside every range.
     notice_s: tuple[float, float] | None = None
-    """Least and greatest seconds from now to NotBefore, inclusive; an event without a NotBefore is
-    outside every range."""
+    #: Text that the description contains, case ignored.
     description: str = ""
-    """Text that the description contains, case ignored."""
+    #: `this` (the event names this VM), `others` (it names only other VMs) or `any`.
     about: str = "this"
-    """`this` (the event names this VM), `others` (it names only other VMs) or `any`."""
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
         """Return whether an event matches all conditions for this VM at a time."""
@@ -92,34 +92,34 @@ class Match(Value):
 class Rule(Value):
     """The action for matching events; the first rule that matches decides."""
 
+    #: Name of the rule in logs, `why` and `forewarn agent check`.
     name: str
-    """Name of the rule in logs, `why` and `forewarn agent check`."""
     match: Match
+    #: One of `ACTIONS`.
     action: str
-    """One of `ACTIONS`."""
+    #: After `prepare`: `approve`, or `hold` to wait for the NotBefore.
     then: str = "approve"
-    """After `prepare`: `approve`, or `hold` to wait for the NotBefore."""
+    #: Groups of steps; the groups run one after another, the steps of a group in parallel.
     steps: tuple[tuple[PreparationStep, ...], ...] = ()
-    """Groups of steps; the groups run one after another, the steps of a group in parallel."""
+    #: Approve hooks, which run just before the approval and can refuse it.
     checks: tuple[PreparationStep, ...] = ()
-    """Approve hooks, which run just before the approval and can refuse it."""
+    #: One of `COORDINATIONS`.
     coordination: str = "first"
-    """One of `COORDINATIONS`."""
+    #: Seconds after which the next VM in Resources approves instead of the leader; 0: never.
     stand_in_s: float = STAND_IN_S
-    """Seconds after which the next VM in Resources approves instead of the leader; 0: never."""
 
 
+#: The impacts for which the agent prepares by default. Source: D-4.
 KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
-"""The impacts for which the agent prepares by default. Source: D-4."""
 
+#: The agent's last rule, for events without another matching rule. Source: C-3.
 IGNORE_OTHERS = Rule("events that do not name this VM", Match(about="any"), action="ignore")
-"""The agent's last rule, for events without another matching rule. Source: C-3."""
 
+#: The rule for an event with the status Advisory, which no approval changes. Source: V-4.
 ADVISORY = Rule("recommendations", Match(), action="notify")
-"""The rule for an event with the status Advisory, which no approval changes. Source: V-4."""
 
+#: The rule for an event without an id, which the agent only reports.
 NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
-"""The rule for an event without an id, which the agent only reports."""
 
 
 def default_rules(

@@ -60,10 +60,10 @@ class StepTable:
         self._out = out
         self._steps: dict[str, StepRecord] = {}
         self._run = 0
+        #: How far the service's clock is ahead of `now_ms`.
         self.ahead_ms = 0
-        """How far the service's clock is ahead of `now_ms`."""
+        #: Number that grows with each change that the journal must contain.
         self.generation = 0
-        """Number that grows with each change that the journal must contain."""
 
     @property
     def records(self) -> tuple[StepRecord, ...]:

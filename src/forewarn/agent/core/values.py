@@ -27,32 +27,32 @@ class DocumentPolled(Stimulus):
     """A successful poll of the document."""
 
     document: Document
+    #: How far the service's clock, and so NotBefore, is ahead of `now_ms`. Source: C-11.
     ahead_ms: int = 0
-    """How far the service's clock, and so NotBefore, is ahead of `now_ms`. Source: C-11."""
 
 
 class HookEnded(Stimulus):
     """The end of a hook that the core requested."""
 
+    #: `intent.key` of the hook's intent.
     key: str
-    """`intent.key` of the hook's intent."""
+    #: 0 to 255; negative after a kill by a signal or a failed start.
     exit_status: int
-    """0 to 255; negative after a kill by a signal or a failed start."""
+    #: A short reason for people, such as "timeout".
     reason: str = ""
-    """A short reason for people, such as "timeout"."""
 
 
 class ApprovalEnded(Stimulus):
     """The result of an approval: an answer, or an unreachable service."""
 
     event_id: str
+    #: Whether the answer was 200.
     accepted: bool
-    """Whether the answer was 200."""
     reason: str = ""
 
 
+#: States that a VM reports about an event.
 PEER_WORDS = ("prepared", "unprepared", "deciding")
-"""States that a VM reports about an event."""
 
 
 class PeersSeen(Stimulus):
@@ -60,18 +60,18 @@ class PeersSeen(Stimulus):
 
     event_id: str
     prepared: tuple[str, ...]
+    #: The VMs that reported that they are not prepared; excludes silent VMs.
     unprepared: tuple[str, ...] = ()
-    """The VMs that reported that they are not prepared; excludes silent VMs."""
+    #: The VMs that hold the event, or are undecided; these VMs decide about the approval.
     deciding: tuple[str, ...] = ()
-    """The VMs that hold the event, or are undecided; these VMs decide about the approval."""
 
 
 class PersonAsked(Stimulus):
     """An operator's request to `undo` at once, or `forget`, steps that could not be undone."""
 
     verb: str
+    #: Name of a step, or id of an event.
     name: str
-    """Name of a step, or id of an event."""
 
 
 class Resumed(Stimulus):
@@ -84,8 +84,8 @@ class Resumed(Stimulus):
     """
 
     states: Mapping[str, str]
+    #: Whether the VM was restarted.
     rebooted: bool = False
-    """Whether the VM was restarted."""
 
     def __hash__(self) -> int:
         """Hash the states, independent of the mapping's type."""
@@ -102,16 +102,16 @@ class Intent(Value):
 class HookIntent(Intent):
     """Start a hook; the runner always answers with a `HookEnded` of the same key."""
 
+    #: The hook's key in `HookEnded` and `StopIntent`.
     key: str
-    """The hook's key in `HookEnded` and `StopIntent`."""
     step: PreparationStep
     event: ScheduledEvent
+    #: The hook's deadline, ms since the epoch, at which the core returns a `StopIntent`.
     deadline_ms: int
-    """The hook's deadline, ms since the epoch, at which the core returns a `StopIntent`."""
+    #: Number of the attempt, from 1.
     attempt: int
-    """Number of the attempt, from 1."""
+    #: A unique number within the journal, which distinguishes the files of hooks with one key.
     run: int
-    """A unique number within the journal, which distinguishes the files of hooks with one key."""
     phase = ""
 
 
@@ -156,18 +156,18 @@ class AnnounceIntent(Intent):
     """Announce to the event's other VMs whether this VM is prepared."""
 
     event: ScheduledEvent
+    #: Whether this VM is prepared; False withdraws an earlier announcement.
     prepared: bool
-    """Whether this VM is prepared; False withdraws an earlier announcement."""
+    #: Whether this VM has decided not to approve; other VMs then do not approve instead.
     holds: bool = False
-    """Whether this VM has decided not to approve; other VMs then do not approve instead."""
 
 
 class AskPeersIntent(Intent):
     """Ask which VMs of the event are prepared; `PeersSeen` follows if a VM answers."""
 
     event: ScheduledEvent
+    #: The resources to ask.
     names: tuple[str, ...]
-    """The resources to ask."""
 
 
 class NotifyIntent(Intent):
@@ -176,5 +176,5 @@ class NotifyIntent(Intent):
     action: str
     event: ScheduledEvent
     text: str
+    #: `info`, `warning` or `error`.
     level: str = "info"
-    """`info`, `warning` or `error`."""

@@ -41,8 +41,8 @@ ALONE_MS = 60_000  # time after which a rank without an agent leaves its checkpo
 PAUSE_S = 0.1  # pause before the next connection, doubled after each failure
 PAUSE_S_MAX = 2.0
 CHUNK_BYTES = 16 * 1024
+#: Refusals of a registration while the agent has not noticed the end of an earlier process.
 RETRIED = ("rank-taken", "world-differs")
-"""Refusals of a registration while the agent has not noticed the end of an earlier process."""
 
 
 class JobRefused(CallerError):
@@ -65,14 +65,14 @@ class NotAcknowledged(CallerError):
 class JobNotice(Value):
     """A notice at the step at which all ranks of the job stop."""
 
+    #: Id of the event.
     event: str
-    """Id of the event."""
+    #: The VMs that the event will disturb, by resource name.
     vms: tuple[str, ...]
-    """The VMs that the event will disturb, by resource name."""
+    #: The step at which all ranks stop.
     step: int
-    """The step at which all ranks stop."""
+    #: Until when an acknowledgement counts, seconds since the epoch UTC.
     deadline: float
-    """Until when an acknowledgement counts, seconds since the epoch UTC."""
 
 
 class Job:
@@ -130,8 +130,8 @@ class Job:
         self._closing = threading.Event()
         self._refused = ""
         self._lost_ms = self._clock.now_ms()
+        #: Why this rank is not registered now; empty if it is.
         self.trouble = ""
-        """Why this rank is not registered now; empty if it is."""
         _OPEN.add(self)
         threading.Thread(target=self._follow, name="forewarn-job", daemon=True).start()
         self._registered.wait(REGISTER_S)
@@ -399,14 +399,14 @@ class Job:
             connection.close()
 
 
+#: The jobs of this process.
 _OPEN: weakref.WeakSet[Job] = weakref.WeakSet()
-"""The jobs of this process."""
 
 RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 LOCAL_WORLD = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+#: Variables of torchrun, Slurm and Open MPI, the first that is set counts.
 NAMES = ("FOREWARN_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-"""Variables of torchrun, Slurm and Open MPI, the first that is set counts."""
 
 
 def _after_fork() -> None:

@@ -64,8 +64,8 @@ class JobRank:
         self.connection: int | None = None
         self.gate: int | None = None
         self.stopped: int | None = None
+        #: Whether the rank has finished its work, and takes part in no round.
         self.left = False
-        """Whether the rank has finished its work, and takes part in no round."""
 
 
 class RegisteredJob:
@@ -79,25 +79,25 @@ class RegisteredJob:
     def __init__(self, name: str, world: int, *, owner: str) -> None:
         self.name = name
         self.world = world
+        #: The user who registered the job; only the same user may register further ranks.
         self.owner = owner
-        """The user who registered the job; only the same user may register further ranks."""
         self.ranks = [JobRank() for _ in range(world)]
         self.phase = IDLE
         self.round = 0
+        #: The step at which the ranks of this round stop.
         self.step = 0
-        """The step at which the ranks of this round stop."""
+        #: The checkpoint of an acknowledgement that waits until all ranks have stopped.
         self.checkpoint = ""
-        """The checkpoint of an acknowledgement that waits until all ranks have stopped."""
+        #: Notice -> the job's durable acknowledgement: checkpoint, step and time.
         self.acknowledged: dict[str, Form] = {}
-        """Notice -> the job's durable acknowledgement: checkpoint, step and time."""
+        #: The notices whose deadline passed without the job's acknowledgement.
         self.late: set[str] = set()
-        """The notices whose deadline passed without the job's acknowledgement."""
+        #: What the job waited for at the last such deadline.
         self.missed = ""
-        """What the job waited for at the last such deadline."""
+        #: Whether ranks may wait for the end of a notice.
         self.holding = False
-        """Whether ranks may wait for the end of a notice."""
+        #: Time since when no rank is connected, ms since the epoch.
         self.lost_ms: int | None = None
-        """Time since when no rank is connected, ms since the epoch."""
 
     @property
     def active(self) -> list[JobRank]:
@@ -137,10 +137,10 @@ class VmNotice:
         self.vm = vm
         self.key = f"{event} {vm}"
         self.deadline_ms = deadline_ms
+        #: The names of the jobs concerned; empty for all.
         self.jobs = jobs
-        """The names of the jobs concerned; empty for all."""
+        #: The preparation that waits for the answer.
         self.connection: int | None = None
-        """The preparation that waits for the answer."""
 
     def concerns(self, job: RegisteredJob) -> bool:
         """Return whether a job must acknowledge the notice."""
@@ -163,8 +163,8 @@ class Coordinator:
         self._notices: dict[str, VmNotice] = {}
         self._places: dict[int, tuple[RegisteredJob, JobRank]] = {}
         self._out: list[Sent] = []
+        #: Number that grows with each change of `form()`.
         self.generation = 0
-        """Number that grows with each change of `form()`."""
         if form is not None:
             self._read(form, now_ms)
 
@@ -462,13 +462,13 @@ class Coordinator:
 
     def _consent(self, job: RegisteredJob, waiting: list[VmNotice], *, now_ms: int) -> None:
         """Record the acknowledgement for the open notices, and report it to the ranks."""
-        answer = _consent(job, now_ms)
+        consent = _consent(job, now_ms)
         for notice in waiting:
             job.acknowledged[notice.key] = {
-                name: answer[name] for name in ("checkpoint", "step", "at_ms")
+                name: consent[name] for name in ("checkpoint", "step", "at_ms")
             }
         self.generation += 1
-        self._broadcast(job, answer)
+        self._broadcast(job, consent)
 
     def _release(self, job: RegisteredJob) -> None:
         """Release the ranks once no notice keeps them."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Message = dict[str, object]
 
+#: The gate of a rank without a notice.
 FAR = 1 << 62
-"""The gate of a rank without a notice."""
 
 RUNNING = "running"
 WAITING = "waiting"  # at its gate, until the decision
@@ -42,28 +42,28 @@ class RankState:
         self.rank = rank
         self.world = world
         self.vms = vms
+        #: The last step that the main thread has passed or waits at.
         self.step = -1
-        """The last step that the main thread has passed or waits at."""
+        #: The step at which the main thread stands, or stood last.
         self.stood = -1
-        """The step at which the main thread stands, or stood last."""
+        #: The first step that the main thread may not pass without the lock.
         self.gate = FAR
-        """The first step that the main thread may not pass without the lock."""
         self.phase = RUNNING
         self.round = 0
+        #: The step at which all ranks stop; None before the decision.
         self.decision: int | None = None
-        """The step at which all ranks stop; None before the decision."""
+        #: Until when an acknowledgement counts, by this rank's clock.
         self.deadline_ms = 0
-        """Until when an acknowledgement counts, by this rank's clock."""
         self.event = ""
         self.vms_named: tuple[str, ...] = ()
+        #: The checkpoint that this rank acknowledges.
         self.wanted = ""
-        """The checkpoint that this rank acknowledges."""
+        #: The job's acknowledged checkpoint; empty before.
         self.checkpoint = ""
-        """The job's acknowledged checkpoint; empty before."""
+        #: The answer to an acknowledgement that was refused.
         self.refusal: Form | None = None
-        """The answer to an acknowledgement that was refused."""
+        #: Why the last notice has ended: `over` or `late`.
         self.ended = ""
-        """Why the last notice has ended: `over` or `late`."""
 
     def registration(self) -> Message:
         """Return the first message of a connection."""

@@ -91,8 +91,8 @@ class _Wrapped:
         self._pause = threading.Event()
         self._step = 0
         self._signalled = False
+        #: The checkpoint file before the signal.
         self._version: tuple[int, int] | None = None
-        """The checkpoint file before the signal."""
 
     def follow(self) -> int:
         """Handle notices until the program ends; return its exit status."""

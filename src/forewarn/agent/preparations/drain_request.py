@@ -21,8 +21,8 @@ REQUESTOR = "forewarn.io"
 STATE_LABEL = "dgxc.nvidia.com/nvsentinel-state"
 EMITTED = "HealthEventEmitted"  # condition: NVSentinel has taken the request on
 NAMESPACE = "default"
+#: Annotation: the operator otherwise deletes a request that has been ready for 1,600 s.
 KEPT = "maintenance.nvidia.com/garbage-collector.ignore"
-"""Annotation: the operator otherwise deletes a request that has been ready for 1,600 s."""
 
 
 class DrainFailed(PeerError):

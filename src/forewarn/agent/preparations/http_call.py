@@ -26,8 +26,8 @@ from forewarn.host_port import host_of_url
 from forewarn.urls import MALFORMED, shown_reason, shown_url
 
 TIMEOUT_S = 15.0
+#: Statuses of a service that is temporarily unable to answer, or of a proxy before it.
 UNKNOWN_STATUSES = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses of a service that is temporarily unable to answer, or of a proxy before it."""
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 LABEL_MAX = 63  # characters of a part of a name in the DNS

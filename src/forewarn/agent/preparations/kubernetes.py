@@ -36,12 +36,11 @@ PAGE_PODS = 500  # pods of one answer
 ROUND_S = 1.0  # pause between two rounds of evictions
 RESERVE_S = 30.0  # time before the deadline from which `at_deadline` applies
 WAITS_MAX = 5  # most pods named in one line of progress
+#: Expected answers to an eviction.
+#:
+#: 2xx and 404 mean success. The step retries after the others, such as 429 (a disruption budget
+#: forbids the eviction for now) or 500 (several budgets cover the pod).
 EVICTION_STATUSES = (200, 201, 404, 429, 500, 503)
-"""Expected answers to an eviction.
-
-2xx and 404 mean success. The step retries after the others, such as 429 (a disruption budget
-forbids the eviction for now) or 500 (several budgets cover the pod).
-"""
 MIRROR = "kubernetes.io/config.mirror"
 
 

@@ -13,9 +13,9 @@ from forewarn.agent.preparations.http_call import local_host
 from forewarn.agent.preparations.wait_until import Unanswered, persist, until
 from forewarn.errors import PeerError
 
+#: Exit statuses of Pacemaker's tools without an answer of the cluster: it is temporarily not
+#: available, not connected, without quorum, or too slow.
 UNKNOWN_STATUSES = (75, 102, 106, 124)
-"""Exit statuses of Pacemaker's tools without an answer of the cluster: it is temporarily not
-available, not connected, without quorum, or too slow."""
 
 
 class PacemakerFailed(PeerError):

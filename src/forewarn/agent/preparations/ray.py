@@ -21,8 +21,8 @@ LOOK_S = 5.0  # pause between looks at the node; each costs a second or more of 
 LATE_S = 2.0  # by how much Ray's deadline may be later than the event's
 DRAINS_MAX = 3  # drains of a node, each with a better estimate of how long its command takes
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
+#: Parts of messages, in lower case, of commands that fail again when they are repeated.
 REFUSED = ("not accepted", "invalid", "no such option", "no such command", "ray version")
-"""Parts of messages, in lower case, of commands that fail again when they are repeated."""
 
 
 class RayFailed(PeerError):

@@ -18,11 +18,11 @@ from forewarn.errors import PeerError
 
 COMMAND_S = 30.0  # longest run of one of Slurm's commands
 DRAIN_BEFORE_S = 120.0  # time between the drain and the deadline, unless a setting changes it
+#: Parts of messages, in lower case, of commands that the controller has not answered.
 UNANSWERED = ("unable to contact", "timed out", "standby mode", "connect failure", "not responding")
-"""Parts of messages, in lower case, of commands that the controller has not answered."""
 
+#: States of jobs that occupy a node: running, completing, configuring, suspended, stopped.
 BUSY = "R,CG,CF,S,ST"
-"""States of jobs that occupy a node: running, completing, configuring, suspended, stopped."""
 
 
 class SlurmFailed(PeerError):

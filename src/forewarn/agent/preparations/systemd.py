@@ -13,8 +13,8 @@ from forewarn.agent.preparations.wait_until import Unanswered, persist
 from forewarn.errors import PeerError
 
 INACTIVE_STATUSES = (3, 4)  # `is-active` of a unit that does not run, or that is unknown
+#: Parts of systemctl's messages, in lower case, when the service manager does not answer.
 NO_BUS = ("failed to connect to", "failed to get d-bus", "connection timed out", "connection reset")
-"""Parts of systemctl's messages, in lower case, when the service manager does not answer."""
 
 
 class SystemctlFailed(PeerError):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from forewarn.agent.sdk.http import Endpoint
 
+#: Address of the service in production. Source: E-1.
 FIXED_ENDPOINT = "http://169.254.169.254"
-"""Address of the service in production. Source: E-1."""
 
 OUTCOMES_PATH = "/forewarn/outcomes/"
 NAME_PATH = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
@@ -32,8 +32,8 @@ INSTANCE_PATH = "/metadata/instance?api-version=2021-02-01"
 HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "application/json"))
 
 UNSIGNED_STATUSES = (401, 403)  # no signature, and a program without permission. Source: Z-10
+#: Transient statuses. Source: C-7.
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
-"""Transient statuses. Source: C-7."""
 
 PAUSE_S_MAX = 5.0  # longest pause between attempts; the shortest notice is 30 s. Source: N-1
 RETRY_AFTER_S_MAX = 5.0  # limit for `Retry-After` of a throttling service. Source: C-7
@@ -148,13 +148,13 @@ class Dialogue:
         self._waited = False
         self._climb_ms = self._climb_pause_ms = 0
         self._fallback = ""  # the previous version, during an attempt with the newest
+        #: The api-version in use.
         self.version = api_version or VERSIONS[-1]
-        """The api-version in use."""
+        #: The last document.
         self.document: Document | None = None
-        """The last document."""
+        #: How far the service's clock is ahead of the caller's, in ms; 0 if they seem to agree.
+        #: NotBefore is a time of the service's clock. Source: C-11.
         self.ahead_ms = 0
-        """How far the service's clock is ahead of the caller's, in ms; 0 if they seem to agree.
-        NotBefore is a time of the service's clock. Source: C-11."""
 
     @property
     def target(self) -> Endpoint:

@@ -21,11 +21,11 @@ LEASES = (
 )
 LEASE_BYTES_MAX = 1024 * 1024  # limit of a lease file; dhclient appends to its file without limit
 LEASE_FILES_MAX = 64
+#: Notations of option 245 in the lease files of systemd-networkd, dhclient and NetworkManager.
 MARKS = (
     "OPTION_245=",
     *(f"{word}{dash}245" for word in ("unknown", "private", "option") for dash in "-_"),
 )
-"""Notations of option 245 in the lease files of systemd-networkd, dhclient and NetworkManager."""
 ADDRESS_OCTETS = 4
 HEX_DIGITS, OCTAL_DIGITS = frozenset("0123456789abcdefABCDEF"), frozenset("01234567")
 

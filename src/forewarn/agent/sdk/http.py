@@ -45,10 +45,10 @@ class Endpoint(Value):
 
     host: str
     port: int = PORT
+    #: The path of the Unix socket; empty for TCP.
     path: str = ""
-    """The path of the Unix socket; empty for TCP."""
+    #: Additional parameters of every request, such as `vm=NAME`.
     query: str = ""
-    """Additional parameters of every request, such as `vm=NAME`."""
 
     def __str__(self) -> str:
         """Return the endpoint as written in a configuration."""
@@ -147,10 +147,10 @@ class ResponseReader:
         self._head: tuple[int, dict[str, str]] | None = None
         self._chunk = -1  # bytes of the current chunk; -1: before the chunk's size
         self._chunks = bytearray()
+        #: The answer; None until complete.
         self.answer: HttpResponse | None = None
-        """The answer; None until complete."""
+        #: Whether the connection can be used for another request after the complete answer.
         self.keeps = False
-        """Whether the connection can be used for another request after the complete answer."""
 
     @property
     def begun(self) -> bool:

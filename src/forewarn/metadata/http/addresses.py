@@ -53,11 +53,11 @@ class AddressUnavailable(OurError):
 class Address:
     """One address to listen on."""
 
+    #: IPv4 or IPv6 address; the path of a Unix socket.
     host: str
-    """IPv4 or IPv6 address; the path of a Unix socket."""
     port: int = 0
+    #: Accept only connections through this network interface.
     interface: str = ""
-    """Accept only connections through this network interface."""
     is_unix: bool = False
 
     def __str__(self) -> str:
@@ -73,10 +73,10 @@ class Listener:
     """A listening socket."""
 
     sock: socket.socket
+    #: The actual address, with the actual port.
     address: Address
-    """The actual address, with the actual port."""
+    #: The socket's file descriptor.
     family: int
-    """The socket's file descriptor."""
 
     @property
     def interface(self) -> str:
@@ -236,8 +236,8 @@ _NETWORK = 0xFFF0_0000  # SKF_NET_OFF
 _LOAD, _XOR_INDEX, _TO_INDEX = 0x20, 0xAC, 0x07
 _TIMES, _SHIFT, _MODULO, _RETURN = 0x24, 0x74, 0x94, 0x16
 
+#: Offsets of the words of the source address.
 _SOURCES = {socket.AF_INET: (12,), socket.AF_INET6: (8, 12, 16, 20)}
-"""Offsets of the words of the source address."""
 _SPREAD = 2_654_435_761  # Knuth's multiplier, which also distributes addresses at a fixed distance
 
 

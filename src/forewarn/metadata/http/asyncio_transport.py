@@ -18,8 +18,8 @@ from forewarn.metadata.service import MetadataService
 
 LINGER_S = 2.0  # the same size as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024
+#: Placeholder owner of a connection before its transport exists.
 NOBODYS_CLIENT = ConnectedClient("", is_known=False)
-"""Placeholder owner of a connection before its transport exists."""
 
 
 class StreamConnection(Connection, asyncio.Protocol):

@@ -26,10 +26,10 @@ PIPELINE_BYTES_MAX = (
     128 * 1024
 )  # limit of buffered bytes while an answer is held; at the limit the transport stops reading
 WRITE_BYTES_MAX = 64 * 1024  # limit of answers to pipelined requests in one write
+#: Empty cache for a connection that must not use cached answers.
 NOTHING: dict[bytes, CachedAnswer] = {}
-"""Empty cache for a connection that must not use cached answers."""
+#: Unused token bucket of a connection without cached answers.
 NOBODYS = Bucket()
-"""Unused token bucket of a connection without cached answers."""
 
 
 class Connection:
@@ -56,21 +56,21 @@ class Connection:
     def __init__(self, service: MetadataService, peer: Peer, client: ConnectedClient) -> None:
         self.service = service
         self.peer = peer
+        #: Caller to whose limit the connection counts.
         self.client = client
-        """Caller to whose limit the connection counts."""
+        #: Request bytes -> cached answer; empty while a request is in progress.
         self.ready = NOTHING
-        """Request bytes -> cached answer; empty while a request is in progress."""
+        #: Token bucket for the cached answers in `ready`.
         self.bucket = NOBODYS
-        """Token bucket for the cached answers in `ready`."""
+        #: Second of the connection's last activity.
         self.stamp = service.tick
-        """Second of the connection's last activity."""
+        #: Second in which the unfinished request began; undefined without an unfinished request.
         self.since = service.tick
-        """Second in which the unfinished request began; undefined without an unfinished request."""
         self.eof = False
+        #: Whether the connection refuses further requests.
         self.over = False
-        """Whether the connection refuses further requests."""
+        #: Whether the client has stopped reading answers.
         self.stalled = False
-        """Whether the client has stopped reading answers."""
         self.reading = True
         self._home = NOTHING
         self._reader = RequestReader()

@@ -13,22 +13,21 @@ from typing import Protocol
 from forewarn.metadata.identity import Callers, Peer
 from forewarn.settings import MetadataSettings
 
+#: Number of connections that are compared to choose the connection to close.
 LOOKS_MAX = 8
-"""Number of connections that are compared to choose the connection to close."""
 
+#: Divisor of the maximum number of connections; the quotient is unknown callers' limit.
 UNKNOWN_SHARE = 4
-"""Divisor of the maximum number of connections; the quotient is unknown callers' limit."""
 
+#: Maximum age of an unknown caller's request, in whole seconds of the service: 1 to 2 s.
 UNKNOWN_CALLER_REQUEST_S_MAX = 2
-"""Maximum age of an unknown caller's request, in whole seconds of the service: 1 to 2 s."""
 
+#: Cost of closing a connection, in ascending order: already ending; request began in an earlier
+#: second; idle; request began in this second; waiting for an answer.
 OVER, STUCK, IDLE, FRESH, HELD = range(5)
-"""Cost of closing a connection, in ascending order: already ending; request began in an earlier
-second; idle; request began in this second; waiting for an answer.
-"""
 
+#: File descriptors reserved for the operator API and the store: a quarter, at most 1024.
 RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
-"""File descriptors reserved for the operator API and the store: a quarter, at most 1024."""
 
 
 class OpenConnection(Protocol):
@@ -36,10 +35,10 @@ class OpenConnection(Protocol):
 
     peer: Peer
     client: ConnectedClient
+    #: Second of the connection's last activity.
     stamp: int
-    """Second of the connection's last activity."""
+    #: Second in which the unfinished request began.
     since: int
-    """Second in which the unfinished request began."""
     over: bool
     stalled: bool
 
@@ -98,8 +97,8 @@ class OpenConnections:
         """`fds_max` is the maximum number of file descriptors of the process; 0: unknown."""
         reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
         limit = settings.max_connections
+        #: Maximum connections; the operator API uses the remaining descriptors.
         self.limit = min(limit, max(fds_max - reserved, 1)) if fds_max else limit
-        """Maximum connections; the operator API uses the remaining descriptors."""
         self._unknown_limit = min(
             settings.max_unknown_connections, max(self.limit // UNKNOWN_SHARE, 1)
         )
@@ -111,8 +110,8 @@ class OpenConnections:
         self._tick = 0
         self._vms: dict[str, ConnectedClient] = {}
         self._addresses: dict[str, ConnectedClient] = {}
+        #: Client for callers behind proxies, and for the emulator's callers that send VM names.
         self._shared = ConnectedClient("", is_known=True)
-        """Client for callers behind proxies, and for the emulator's callers that send VM names."""
 
     def __len__(self) -> int:
         """Return the number of open connections."""

@@ -78,8 +78,8 @@ class RequestSlow(CallerError):
     advice = "Send the whole request at once."
 
 
+#: Maximum number of stored characters of a User-Agent header.
 USER_AGENT_MAX = 100
-"""Maximum number of stored characters of a User-Agent header."""
 
 
 @value
@@ -87,22 +87,22 @@ class HttpRequest:
     """One request; `body` is empty until the body has been read."""
 
     method: str
+    #: Path in lower case, without a trailing slash; equivalent percent-codes are decoded.
     path: str
-    """Path in lower case, without a trailing slash; equivalent percent-codes are decoded."""
+    #: The value of `path` in the original case.
     exact_path: str
-    """The value of `path` in the original case."""
+    #: Query parameters by lower-case name.
     query: dict[str, str]
-    """Query parameters by lower-case name."""
+    #: Name of a query parameter that occurs twice; empty if every parameter is unique.
     repeated: str
-    """Name of a query parameter that occurs twice; empty if every parameter is unique."""
+    #: Headers by lower-case name; commas join the values of repeated headers.
     headers: dict[str, str]
-    """Headers by lower-case name; commas join the values of repeated headers."""
+    #: Whether the request uses HTTP/1.0.
     old: bool
-    """Whether the request uses HTTP/1.0."""
+    #: Whether the connection closes after the answer.
     close: bool
-    """Whether the connection closes after the answer."""
+    #: Bytes of the body; -1 if it is chunked.
     length: int
-    """Bytes of the body; -1 if it is chunked."""
 
     @property
     def user_agent(self) -> str:

@@ -38,24 +38,24 @@ class PendingRequest:
         self.request, self.routed = meaning
         self.close = self.request.close
         self.body = b""
+        #: Whether the request was refused before its body arrived.
         self.body_unread = False
-        """Whether the request was refused before its body arrived."""
         self.caller: Caller | None = None
         self.view: PublishedView | None = None
         self.disturbance: InjectedFault | None = None
+        #: Whether the answer to these bytes may be cached for this connection.
         self.storable = False
-        """Whether the answer to these bytes may be cached for this connection."""
+        #: End of the request's wait for a change, on the event loop's clock; 0: no wait.
         self.ends_s = 0.0
-        """End of the request's wait for a change, on the event loop's clock; 0: no wait."""
+        #: End of the wait until the group is enabled, on the event loop's clock; 0: no wait.
         self.enable_by_s = 0.0
-        """End of the wait until the group is enabled, on the event loop's clock; 0: no wait."""
 
 
 class RequestParser(Protocol):
     """Parser of requests, with a cache of parsed requests."""
 
+    #: Bytes of a complete request without a body -> parsed request.
     known: dict[bytes, tuple[HttpRequest, RoutedRequest]]
-    """Bytes of a complete request without a body -> parsed request."""
 
     def read(self, raw: bytes) -> tuple[HttpRequest, RoutedRequest]:
         """Parse a head with its empty line; cache the request in `known` if possible."""
@@ -68,15 +68,15 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._buffer: bytes | bytearray = b""
+        #: Position of the first unread byte in the buffer.
         self._at = 0
-        """Position of the first unread byte in the buffer."""
+        #: Length of the checked beginning of an incomplete head, without its last byte.
         self._checked = 0
-        """Length of the checked beginning of an incomplete head, without its last byte."""
         self._chunked: ChunkedBody | None = None
+        #: Request whose body has not arrived completely.
         self.pending: PendingRequest | None = None
-        """Request whose body has not arrived completely."""
+        #: Whether the client waits for `100 Continue`, which has not been sent.
         self.continue_due = False
-        """Whether the client waits for `100 Continue`, which has not been sent."""
 
     def __len__(self) -> int:
         """Return the number of buffered bytes."""

@@ -36,8 +36,8 @@ class Response:
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
+    #: Further headers of the answer, in order.
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers of the answer, in order."""
 
 
 def refusal(status: int, error: str, *headers: tuple[str, str]) -> Response:
@@ -85,5 +85,5 @@ def head(
 
 STAYS = b"\r\n\r\n"
 CLOSES = b"\r\nConnection: close\r\n\r\n"
+#: Ending of the head for an HTTP/1.0 client that asked to keep the connection.
 STAYS_OLD = b"\r\nConnection: keep-alive\r\n\r\n"
-"""Ending of the head for an HTTP/1.0 client that asked to keep the connection."""
