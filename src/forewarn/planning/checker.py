@@ -329,7 +329,7 @@ class _Checker:
             self._move(vm, host, there)
 
     def _move(self, vm: int, host: str, there: str) -> None:
-        """Let a VM be on another host in all later waves."""
+        """Place a VM on another host for all later waves."""
         self.size[host] -= self.fleet.vm_sizes[vm]
         group, on = self.group[vm], self.on[host]
         on[group] -= 1

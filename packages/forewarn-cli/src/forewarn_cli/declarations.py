@@ -391,11 +391,11 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
     if not each:
         return ""
     if each["state"] == "refused":
-        asked = f"the request for a deadline of {local_time(each['until'])} was"
+        request = f"the request for a deadline of {local_time(each['until'])} was"
         if each["answer"] == "withdrawn":
-            return f"{asked} withdrawn"
-        asked = f"{asked} refused"
-        return f"{asked}: {each['answer']}" if each["answer"] else asked
+            return f"{request} withdrawn"
+        refusal = f"{request} refused"
+        return f"{refusal}: {each['answer']}" if each["answer"] else refusal
     text = f"{each['state']} until {local_time(each['until'])}"
     if each["state"] == "asked":
         return f"{text}; an operator decides by {when(each['decide_by'], now_ms)}"

@@ -61,9 +61,9 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
     split = urlsplit(url)
     query = {"api-version": api_version, **dict(parse_qsl(split.query))}
     path = split.path if split.path.strip("/") else EVENTS_PATH
-    asked = ClientRequest("GET", f"{base}{path}?{urlencode(query)}", {"Metadata": "true"})
+    request = ClientRequest("GET", f"{base}{path}?{urlencode(query)}", {"Metadata": "true"})
     try:
-        answer = exchange(asked, timeout_s=ANSWER_TIMEOUT_S, bytes_max=DOCUMENT_BYTES_MAX)
+        answer = exchange(request, timeout_s=ANSWER_TIMEOUT_S, bytes_max=DOCUMENT_BYTES_MAX)
     except (OSError, HTTPException) as error:
         raise MetadataUnreachable(url=url, reason=reason_of(error)) from error
     if answer.status != 200:

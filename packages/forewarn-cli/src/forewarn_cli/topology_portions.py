@@ -67,7 +67,7 @@ def portions_of(body: bytes, media: str) -> Portions:
 
 
 def apply_portions(
-    client: ApiClient, portions: Portions, asked: Mapping[str, str]
+    client: ApiClient, portions: Portions, query: Mapping[str, str]
 ) -> dict[str, Any]:
     """Send a topology with query parameters, and return the changes of all parts as one answer.
 
@@ -75,16 +75,16 @@ def apply_portions(
         FileUnreadable: the server cannot parse the topology.
     """
     if portions.fleet is None:
-        return _send(client, portions.body, portions.media, asked)
+        return _send(client, portions.body, portions.media, query)
     changes: dict[str, dict[tuple[str, str], dict[str, str]]] = {
         v: {} for v in ("added", "changed", "removed")
     }
-    applied = "dry_run" not in asked
-    each_asked = {name: text for name, text in asked.items() if name != "prune"}
+    applied = "dry_run" not in query
+    each_asked = {name: text for name, text in query.items() if name != "prune"}
     for answer in _answers(client, portions.fleet, each_asked):
         for verb, known in changes.items():
             known.update(((each["kind"], each["name"]), each) for each in answer[verb])
-    if "prune" in asked:
+    if "prune" in query:
         for kind, gone in _missing(client, portions.fleet).items():
             changes["removed"].update(((kind, each["name"]), each) for each in gone)
             if applied:
@@ -93,7 +93,7 @@ def apply_portions(
     return {**shown, "applied": applied}
 
 
-def _answers(client: ApiClient, fleet: Fleet, asked: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _answers(client: ApiClient, fleet: Fleet, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Send the parts one after another, and yield the changes of each part.
 
     While the server applies a part, the client encodes the next and decodes the last answer.
@@ -105,7 +105,7 @@ def _answers(client: ApiClient, fleet: Fleet, asked: Mapping[str, str]) -> Itera
         for part in parts:
             body = json.dumps(part).encode()
             answer = working.result() if working else None
-            working = pool.submit(_send, client, body, "application/json", asked)
+            working = pool.submit(_send, client, body, "application/json", query)
             if answer is not None:
                 end_step()
                 yield answer
@@ -167,8 +167,8 @@ def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file s
     return read_yaml(body.decode())
 
 
-def _send(client: ApiClient, body: bytes, media: str, asked: Mapping[str, str]) -> dict[str, Any]:
-    path = f"/v1/topology?{urlencode(asked)}" if asked else "/v1/topology"
+def _send(client: ApiClient, body: bytes, media: str, query: Mapping[str, str]) -> dict[str, Any]:
+    path = f"/v1/topology?{urlencode(query)}" if query else "/v1/topology"
     answer: dict[str, Any] = json.loads(put_file(client, path, body, media=media))
     return answer
 
