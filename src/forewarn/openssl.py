@@ -54,13 +54,13 @@ def make_certificate(directory: Path) -> Certificate:
     return certificate
 
 
-def openssl(*words: str, given: bytes = b"") -> bytes:
+def openssl(*words: str, stdin: bytes = b"") -> bytes:
     """Run the program `openssl` with these arguments and input, and return its output.
 
     Raises:
         CertificateUnmade: the program is missing or failed.
     """
     try:
-        return program_output(("openssl", *words), given, ProgramLimits(TIMEOUT_S))
+        return program_output(("openssl", *words), stdin, ProgramLimits(TIMEOUT_S))
     except ProgramFailed as error:
         raise CertificateUnmade(reason=error.clause) from error

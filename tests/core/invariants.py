@@ -17,7 +17,7 @@ from forewarn.core.maintenance import (
     TargetState,
 )
 from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import Row, from_row, to_row
+from forewarn.core.records import Columns, from_row, to_row
 from forewarn.core.state import Entry, State
 from forewarn.core.step import StepResult, next_deadline_ms, step
 from forewarn.core.stimulus import PlaneStimulus, Proceed
@@ -83,7 +83,7 @@ class Before:
 
 def check_images(outcome: StepResult, replay: Replay) -> None:
     """What is said of a record to have changed is all that differs from before it. A-6, L-7."""
-    rows: dict[tuple[str, str | int], Row | None] = {}
+    rows: dict[tuple[str, str | int], Columns | None] = {}
     for image in [image for entry in outcome.changes.entries for image in entry.images]:
         place = image.kind, image.key
         record = replay.records[image.kind].get(image.key)

@@ -51,9 +51,9 @@ def written_token(token_id: str, secret: str) -> str:
     return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
 
-def id_of(given: str) -> str:
+def id_of(token: str) -> str:
     """Return the id in a text of the form `fw_ID_SECRET`; empty: another text."""
-    prefix, _, rest = given.partition("_")
+    prefix, _, rest = token.partition("_")
     return rest.partition("_")[0] if prefix == TOKEN_PREFIX else ""
 
 

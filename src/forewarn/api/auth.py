@@ -201,7 +201,7 @@ class Principals:
         return ApiCaller(token.bearer, authority, in_call=True, still=partial(self.is_good, token))
 
     def _judge(
-        self, principal: str, given: str, address: str, error: TokenWrong | None = None
+        self, principal: str, secret: str, address: str, error: TokenWrong | None = None
     ) -> None:
         """Refuse and record a call without a principal.
 
@@ -218,14 +218,14 @@ class Principals:
             shown = error or wrong
             now_ms = self.clock.now_ms()
             # A token that has expired, or whose secret is wrong, has a known id.
-            token = self.loop.token(id_of(given))
-            call = CallRecord(now_ms, "", address, "", given[:TOKEN_SHOWN], shown.code)
+            token = self.loop.token(id_of(secret))
+            call = CallRecord(now_ms, "", address, "", secret[:TOKEN_SHOWN], shown.code)
             call = replace(call, token=token.id if token else "")
             if self.loop.may_record(call):
                 self.loop.record(call)
             raise shown from None
 
-    async def by_login(self, given: str, address: str) -> Login:
+    async def by_login(self, token: str, address: str) -> Login:
         """Return the login of a call with a token of the issuer.
 
         Raises:
@@ -234,10 +234,10 @@ class Principals:
         """
         login, error = None, None
         try:
-            login = await self._oidc.login(given) if self._oidc else None
+            login = await self._oidc.login(token) if self._oidc else None
         except TokenWrong as wrong:
             error = wrong
-        self._judge(login.name if login else "", given, address, error)
+        self._judge(login.name if login else "", token, address, error)
         assert login is not None, "judge refuses unknown tokens"
         return login
 
@@ -416,11 +416,11 @@ class Authenticator:
         check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
-            given = _token_of(authorization, scope["path"])
-            if given.count(".") == 2:
-                login = await self._callers.by_login(given, _address(scope))
+            token = _token_of(authorization, scope["path"])
+            if token.count(".") == 2:
+                login = await self._callers.by_login(token, _address(scope))
                 return self._callers.signed_in(login)
-            return self._callers.bearer(self._callers.by_token(given, _address(scope)))
+            return self._callers.bearer(self._callers.by_token(token, _address(scope)))
         session = await self._callers.by_session(session_of(scope))
         if session:
             return self._callers.signed_in(session)
@@ -505,12 +505,12 @@ def cookie_name(name: str, origin: str) -> str:
 
 def _token_of(authorization: str, path: str) -> str:
     """Return the token in a header; empty if it has none of a form that the path takes."""
-    scheme, _, given = authorization.partition(" ")
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "basic" and path in CALENDARS:
         with contextlib.suppress(ValueError):
-            return b64decode(given.strip(), validate=True).decode().partition(":")[2]
+            return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
         return ""
-    return given.strip() if scheme.lower() == "bearer" else ""
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

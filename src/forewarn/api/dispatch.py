@@ -197,10 +197,10 @@ class Dispatch:
             raise StateOutdated
         still = request.scope["state"].get(STILL_PERMITTED, lambda: True)
         request.scope["state"][STILL_PERMITTED] = lambda: still() and not loop.lapsed()
-        given = request.headers.get(GENERATION_HEADER.decode(), "0")
-        if not (given.isascii() and given.isdigit()):
-            raise GenerationInvalid(given=given[:GENERATION_LENGTH_MAX])
-        wanted, until_s = int(given[:GENERATION_LENGTH_MAX]), here.time() + REACH_S_MAX
+        header = request.headers.get(GENERATION_HEADER.decode(), "0")
+        if not (header.isascii() and header.isdigit()):
+            raise GenerationInvalid(given=header[:GENERATION_LENGTH_MAX])
+        wanted, until_s = int(header[:GENERATION_LENGTH_MAX]), here.time() + REACH_S_MAX
         while (generation := loop.freshness().generation) < wanted:
             if here.time() > until_s:
                 raise StateBehind(generation=generation, wanted=wanted)

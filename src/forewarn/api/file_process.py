@@ -125,19 +125,19 @@ def _lines(kind: FileKind, body: bytes, media: str) -> Iterator[str]:
         yield json.dumps([type(refusal).__name__, refusal.facts])
         return
     assert isinstance(members, dict), kind
-    for name, given in members.items():
-        for part in _parts(given):
+    for name, member in members.items():
+        for part in _parts(member):
             yield json.dumps(["members", {name: part}], ensure_ascii=False)
 
 
-def _parts(given: object) -> Iterator[object]:
+def _parts(member: object) -> Iterator[object]:
     """Yield a member, or the parts of a list or an object, at least one."""
-    if not given or not isinstance(given, dict | list):
-        yield given
-    elif isinstance(given, list):
-        yield from (given[start : start + PART] for start in range(0, len(given), PART))
+    if not member or not isinstance(member, dict | list):
+        yield member
+    elif isinstance(member, list):
+        yield from (member[start : start + PART] for start in range(0, len(member), PART))
     else:
-        pairs = iter(given.items())
+        pairs = iter(member.items())
         while part := dict(itertools.islice(pairs, PART)):
             yield part
 

@@ -74,13 +74,13 @@ RULE_WINDOW = _form(
 )
 
 
-def window_of(given: Values, where: str) -> Window:
+def window_of(form: Values, where: str) -> Window:
     """Return the window of a rule from its members.
 
     Raises:
         ValidationFailed: members contradict each other.
     """
-    window = _table(WINDOW_TABLE, given, where, "rule")
+    window = _table(WINDOW_TABLE, form, where, "rule")
     assert isinstance(window, Window), window
     return window
 
@@ -99,7 +99,7 @@ def read_policy_table(table: object) -> MaintenancePolicy:
     return policy_of(POLICY.read(table, _WHERE))
 
 
-def policy_of(given: Values) -> MaintenancePolicy:
+def policy_of(form: Values) -> MaintenancePolicy:
     """Return the policy from the members of a policy file.
 
     Raises:
@@ -107,34 +107,34 @@ def policy_of(given: Values) -> MaintenancePolicy:
     """
     return MaintenancePolicy(
         **{
-            name: _value(each.kind, given[each.name], f"{_WHERE}.{each.name}")
+            name: _value(each.kind, form[each.name], f"{_WHERE}.{each.name}")
             for name, each in _MEMBERS
-            if each.name in given
+            if each.name in form
         }
     )
 
 
-def _value(kind: kinds.Kind, given: Any, where: str) -> Any:  # noqa: ANN401
+def _value(kind: kinds.Kind, item: Any, where: str) -> Any:  # noqa: ANN401
     """Return the value of a member that the form has read."""
     read = _READERS.get(type(kind))
-    return read(kind, given, where) if read else given
+    return read(kind, item, where) if read else item
 
 
-def _list(kind: kinds.ListKind, given: Iterable[object], where: str) -> tuple[object, ...]:
-    values = [_value(kind.kind, each, f"{where}[{number}]") for number, each in enumerate(given)]
+def _list(kind: kinds.ListKind, items: Iterable[object], where: str) -> tuple[object, ...]:
+    values = [_value(kind.kind, each, f"{where}[{number}]") for number, each in enumerate(items)]
     return tuple(dict.fromkeys(values) if kind.distinct else values)
 
 
-def _by_name(kind: kinds.ByNameKind, given: Values, where: str) -> object:
+def _by_name(kind: kinds.ByNameKind, tables: Values, where: str) -> object:
     if not isinstance(kind.kind, kinds.TableKind):
-        return given
-    return tuple(_table(kind.kind, each, f"{where}.{name}", name) for name, each in given.items())
+        return tables
+    return tuple(_table(kind.kind, each, f"{where}.{name}", name) for name, each in tables.items())
 
 
-def _table(kind: kinds.TableKind, given: Values, where: str, name: str = "") -> object:
+def _table(kind: kinds.TableKind, form: Values, where: str, name: str = "") -> object:
     kind_of = {each.name: each.kind for each in kind.members}
     try:
-        values = {each: _value(kind_of[each], given[each], f"{where}.{each}") for each in given}
+        values = {each: _value(kind_of[each], form[each], f"{where}.{each}") for each in form}
         return kind.read(name, values)
     except CallerError as error:
         if isinstance(error, ValidationFailed):
@@ -143,10 +143,10 @@ def _table(kind: kinds.TableKind, given: Values, where: str, name: str = "") -> 
         raise ValidationFailed(where=where, problem=problem) from error
 
 
-def _moment(_: kinds.MomentKind, given: str, where: str) -> int:
-    if given.startswith("+"):
+def _moment(_: kinds.MomentKind, text: str, where: str) -> int:
+    if text.startswith("+"):
         raise ValidationFailed(where=where, problem="must be a fixed time")
-    return read_time_ms(given, 0)
+    return read_time_ms(text, 0)
 
 
 #: Kind -> its conversion from what the form reads; without one that is the value.
@@ -170,21 +170,21 @@ def policy_form(policy: MaintenancePolicy) -> dict[str, Any]:
     return dict(sorted(form.items(), key=lambda each: _is_table(each[1])))
 
 
-def _file_form(kind: kinds.Kind, given: Any) -> Any:  # noqa: ANN401
+def _file_form(kind: kinds.Kind, item: Any) -> Any:  # noqa: ANN401
     """Return a value as a policy file has it."""
     write = _WRITERS.get(type(kind))
-    return write(kind, given) if write else given
+    return write(kind, item) if write else item
 
 
-def _written_by_name(kind: kinds.ByNameKind, given: Any) -> object:  # noqa: ANN401
+def _written_by_name(kind: kinds.ByNameKind, values: Any) -> object:  # noqa: ANN401
     if not isinstance(kind.kind, kinds.TableKind):
-        return given
-    return {each.name: _written_table(kind.kind, each) for each in given}
+        return values
+    return {each.name: _written_table(kind.kind, each) for each in values}
 
 
-def _written_table(kind: kinds.TableKind, given: object) -> dict[str, Any]:
+def _written_table(kind: kinds.TableKind, form: object) -> dict[str, Any]:
     kind_of = {each.name: each.kind for each in kind.members}
-    return {name: _file_form(kind_of[name], each) for name, each in kind.write(given).items()}
+    return {name: _file_form(kind_of[name], each) for name, each in kind.write(form).items()}
 
 
 #: Kind -> its form in a policy file; without one that is the value.
@@ -217,13 +217,13 @@ def _toml_lines(form: dict[str, Any]) -> Iterable[str]:
     """Yield the lines of a TOML file: plain members first, then lists of tables, then tables."""
     tables = {name: each for name, each in form.items() if _is_table(each)}
     yield from (f"{key} = {toml_value(form[key])}" for key in form if key not in tables)
-    for kind, given in sorted(tables.items(), key=lambda each: isinstance(each[1], dict)):
-        named = isinstance(given, dict)
-        for name, table in given.items() if named else (("", each) for each in given):
+    for kind, item in sorted(tables.items(), key=lambda each: isinstance(each[1], dict)):
+        named = isinstance(item, dict)
+        for name, table in item.items() if named else (("", each) for each in item):
             yield f"\n[{kind}.{toml_key(name)}]" if named else f"\n[[{kind}]]"
             yield from (f"{key} = {toml_value(value)}" for key, value in table.items())
     yield ""
 
 
-def _is_table(given: object) -> bool:
-    return isinstance(given, dict) or (isinstance(given, list) and isinstance(given[0], dict))
+def _is_table(item: object) -> bool:
+    return isinstance(item, dict) or (isinstance(item, list) and isinstance(item[0], dict))

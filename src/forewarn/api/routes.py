@@ -40,7 +40,7 @@ class QueryInvalid(CallerError):
     advice = "See 'Operator API' in the documentation for its parameters."
 
 
-def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
+def read_query(fields: tuple[Field, ...], pairs: Iterable[tuple[str, str]]) -> Values:
     """Return the parameters of a query, parsed by their types.
 
     Raises:
@@ -49,7 +49,7 @@ def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> V
     """
     by_name = {each.name: each for each in fields}
     values: dict[str, object] = {}
-    for name, text in given:
+    for name, text in pairs:
         if name not in by_name:
             allowed = ", ".join(by_name) or "none"
             raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")

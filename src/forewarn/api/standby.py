@@ -258,8 +258,8 @@ def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
 
     `lease` is the token of this process's lease; empty: this process is not active.
     """
-    given = headers.get(LEASE_HEADER, b"")
-    return bool(lease) and hmac.compare_digest(given, lease.encode())
+    proof = headers.get(LEASE_HEADER, b"")
+    return bool(lease) and hmac.compare_digest(proof, lease.encode())
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:

@@ -98,23 +98,23 @@ def pruned(change: ChangeTopology, before: Topology) -> ChangeTopology:
 
 def host_of(name: str, values: Values) -> Host:
     """Convert a form to a host."""
-    given = dict(values)
-    if "labels" in given:
-        given["labels"] = tuple(sorted(given["labels"].items()))
-    return Host(name=name, **given)
+    form = dict(values)
+    if "labels" in form:
+        form["labels"] = tuple(sorted(form["labels"].items()))
+    return Host(name=name, **form)
 
 
 def group_of(name: str, values: Values) -> Group:
     """Convert a form to a group."""
-    given = dict(values)
-    if "terminate_notice" in given:
-        given["terminate_notice_s"] = given.pop("terminate_notice")
-    if "automatic_approval" in given:
-        given["automatic_approval"] = frozenset(given["automatic_approval"])
+    form = dict(values)
+    if "terminate_notice" in form:
+        form["terminate_notice_s"] = form.pop("terminate_notice")
+    if "automatic_approval" in form:
+        form["automatic_approval"] = frozenset(form["automatic_approval"])
     for member in ("keep_apart", "keep_together"):
-        if member in given:
-            given[member] = tuple(given[member])
-    return Group(name=name, **given)
+        if member in form:
+            form[member] = tuple(form[member])
+    return Group(name=name, **form)
 
 
 def lone_group(vm: str) -> Group:
@@ -124,26 +124,26 @@ def lone_group(vm: str) -> Group:
 
 def vm_of(name: str, values: Values) -> Vm:
     """Convert a form to a VM; a VM without a group gets a group of its own."""
-    given = {"group": name, **values}
-    for member, text in given.items():
+    form = {"group": name, **values}
+    for member, text in form.items():
         if member in _SHARED:
-            given[member] = intern(text)
+            form[member] = intern(text)
     for member in ("tags", "instance"):
-        if member in given:
-            given[member] = tuple(given[member].items())
-    addresses = given.get("addresses", ())
+        if member in form:
+            form[member] = tuple(form[member].items())
+    addresses = form.get("addresses", ())
     if len(addresses) > 1:
-        given["addresses"] = tuple(dict.fromkeys(addresses))
+        form["addresses"] = tuple(dict.fromkeys(addresses))
     if ":" in "".join(addresses):
-        _check_link_local(name, given)
-    return Vm(name=name, **given)
+        _check_link_local(name, form)
+    return Vm(name=name, **form)
 
 
-def _check_link_local(name: str, given: Values) -> None:
+def _check_link_local(name: str, form: Values) -> None:
     """Refuse a link-local address without an interface. Source: S-6."""
-    if given.get("interface"):
+    if form.get("interface"):
         return
-    for address in (ip_address(each) for each in given["addresses"] if ":" in each):
+    for address in (ip_address(each) for each in form["addresses"] if ":" in each):
         if address.is_link_local:
             problem = f"has the link-local address {address}, which needs an interface"
             raise ValidationFailed(where=f"vms.{name}", problem=problem)

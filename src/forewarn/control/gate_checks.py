@@ -298,10 +298,10 @@ def command_check(name: str, options: Mapping[str, object]) -> Check:
 
     def check(call: GateCall) -> str:
         about = {"host": call.host, "operation": call.operation} if call.host else {}
-        given = json.dumps({"maintenance": call.maintenance, "gate": call.gate, **about})
+        text = json.dumps({"maintenance": call.maintenance, "gate": call.gate, **about})
         try:
             program_output(
-                command, f"{given}\n".encode(), ProgramLimits(call.timeout_s, ANSWER_BYTES_MAX)
+                command, f"{text}\n".encode(), ProgramLimits(call.timeout_s, ANSWER_BYTES_MAX)
             )
         except ProgramUndecided as error:
             raise GateUnanswered(name=name, reason=error.clause) from error

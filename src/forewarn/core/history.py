@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from forewarn.core.lifecycle import LIVE_EVENT, LIVE_OPERATION, EventState, OperationState
 from forewarn.core.maintenance import ENDED_MAINTENANCE
-from forewarn.core.records import Row
+from forewarn.core.records import Columns
 from forewarn.core.state import Entry, Image
 from forewarn.values import replace
 
@@ -26,14 +26,14 @@ class Rows:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, str | int], Row] = {}
+        self._rows: dict[tuple[str, str | int], Columns] = {}
 
     def whole(self, entry: Entry) -> Entry:
         """Return the next entry with all columns of each record."""
         images = tuple([Image(i.kind, i.key, self.merged(i)) for i in entry.images])
         return replace(entry, images=images) if images else entry
 
-    def merged(self, image: Image) -> Row | None:
+    def merged(self, image: Image) -> Columns | None:
         """Apply the next change; return the record's whole row, None if it was removed."""
         place = image.kind, image.key
         earlier = self._rows.pop(place, None)
@@ -53,7 +53,7 @@ class Rows:
             yield Image(kind, key, row)
 
 
-def _has_ended(kind: str, row: Row) -> bool:
+def _has_ended(kind: str, row: Columns) -> bool:
     if kind == "operation":
         return row["state"] in _ENDED and not row.get("abort_owed")
     if kind == "maintenance":

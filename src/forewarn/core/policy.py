@@ -66,8 +66,10 @@ class NoticePolicy:
         for impact, least_s in NOTICE_S.items():
             given_s = self.notice_s.get(impact, 0)
             if given_s < least_s:
-                given, required = duration_text(given_s), duration_text(least_s)
-                raise ValueError(f"gives {impact.value} {given} of notice; the least is {required}")
+                notice, required = duration_text(given_s), duration_text(least_s)
+                raise ValueError(
+                    f"gives {impact.value} {notice} of notice; the least is {required}"
+                )
         limits = ("max_operations", "disable_after_s", "overdue_after_s")
         for name, least in (("max_user_operations", 0), *((name, 1) for name in limits)):
             if getattr(self, name) < least:

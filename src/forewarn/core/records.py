@@ -79,7 +79,8 @@ Record: TypeAlias = (
     | Confirmation
     | Ticket
 )
-Row: TypeAlias = dict[str, str | int]
+#: The columns of a record by name, as the store and history have them.
+Columns: TypeAlias = dict[str, str | int]
 #: The operation, event, group, VM and host that index a history entry; 0 or empty: none.
 Subject: TypeAlias = tuple[int, str, str, str, str]
 _Write: TypeAlias = "Callable[[object], str | int]"
@@ -145,7 +146,7 @@ PARTS: dict[str, type[Notice | Execution | MaintenanceWindow]] = {
 }
 
 #: Columns that version 0.1.0 did not write, with their default values.
-ADDED: dict[str, Row] = {
+ADDED: dict[str, Columns] = {
     "group": {"switched_off": "[]", "keep_apart": "[]", "keep_together": "[]"},
     "event": {"approved_ms": 0, "started_ms": 0},
     "operation": {
@@ -211,7 +212,7 @@ def columns_of(kind: str) -> tuple[str, ...]:
     return tuple([path.rpartition(".")[2] for path, _ in _columns(KINDS[kind])])
 
 
-def to_row(record: Record) -> Row:
+def to_row(record: Record) -> Columns:
     """Return a record as a row, which must not be changed; lists become JSON text, enums words."""
     read, names, written = _WRITING[KIND_OF[type(record)]]
     row = dict(zip(names, read(record), strict=True))
@@ -220,7 +221,7 @@ def to_row(record: Record) -> Row:
     return row
 
 
-def changed_row(before: Record, after: Record, row: Row) -> Row:
+def changed_row(before: Record, after: Record, row: Columns) -> Columns:
     """Return the columns of a record's row that changed."""
     read, names, _ = _WRITING[KIND_OF[type(after)]]
     pairs = zip(names, read(before), read(after), strict=True)

@@ -33,7 +33,7 @@ from forewarn.core.maintenance import (
 )
 from forewarn.core.owner_choices import OwnerChoice
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
-from forewarn.core.records import KIND_OF, KINDS, Record, Row, key_of
+from forewarn.core.records import KIND_OF, KINDS, Columns, Record, key_of
 from forewarn.core.ticket import Ticket
 from forewarn.core.topology import FleetChange, Health, Topology, words_of
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
@@ -62,9 +62,9 @@ class Image:
 
     kind: str
     key: str | int
-    row: Row | None
+    row: Columns | None
     #: The changed columns; None for a new record.
-    changed: Row | None = field(default=None, compare=False)
+    changed: Columns | None = field(default=None, compare=False)
 
 
 @value

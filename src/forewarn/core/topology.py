@@ -174,8 +174,8 @@ class Group:
             raise FleetContradiction(problem=problem)
         notice_s = self.terminate_notice_s
         if notice_s and not TERMINATE_NOTICE_S_MIN <= notice_s <= TERMINATE_NOTICE_S_MAX:
-            given = duration_text(notice_s)
-            problem = f"group {self.name}: terminate notice is {given}; give 5m to 15m"
+            length = duration_text(notice_s)
+            problem = f"group {self.name}: terminate notice is {length}; give 5m to 15m"
             raise FleetContradiction(problem=problem)
         if not self.automatic_approval <= {Impact.REBOOT, Impact.REDEPLOY}:
             raise FleetContradiction(

@@ -149,13 +149,13 @@ def make_driver(name: str, options: Options, store: str = "") -> Driver:
     extension = DRIVERS.find(kind) if isinstance(kind, str) else None
     if extension is None:
         raise DriverKindUnknown(name=name, kind=kind, known=", ".join(DRIVERS.names()))
-    given = {key: value for key, value in options.items() if key != KIND}
+    table = {key: value for key, value in options.items() if key != KIND}
     records = TaskRecords(store, name)
     try:
         if not extension.package:
-            driver: Driver = extension.load()(name, given, records)
+            driver: Driver = extension.load()(name, table, records)
             return driver
-        return extension.use(lambda factory: _installed_driver(factory, given, records))
+        return extension.use(lambda factory: _installed_driver(factory, table, records))
     except ValidationFailed as error:
         raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:

@@ -75,9 +75,9 @@ def make_source(name: str, options: Mapping[str, object]) -> FleetSource:
     extension = SOURCES.find(kind) if isinstance(kind, str) else None
     if extension is None:
         return DriverSource(name, make_driver(name, options))
-    given = {key: each for key, each in options.items() if key != KIND}
+    table = {key: each for key, each in options.items() if key != KIND}
     try:
-        source: FleetSource = extension.use_unlimited(lambda create: create(name, given))
+        source: FleetSource = extension.use_unlimited(lambda create: create(name, table))
     except ForewarnError:
         raise
     except ValueError as error:

@@ -181,9 +181,9 @@ def _data_disk(line: str, version: str) -> dict[str, object]:
 
 def _interfaces(caller: Caller) -> object:
     """Return the VM's configured network interfaces, or one interface with the VM's addresses."""
-    given = caller.instance.get("interface")
-    if given:
-        return given
+    fact = caller.instance.get("interface")
+    if fact:
+        return fact
     v4 = [each for each in caller.addresses if "." in each]
     v4 = v4 or [str(each) for each in (caller.instance.get("privateIpAddress"),) if each]
     v6 = [each for each in caller.addresses if ":" in each]

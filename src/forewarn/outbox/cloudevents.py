@@ -16,7 +16,7 @@ from forewarn.audit_chain import head_of
 from forewarn.core.actions import ACTIONS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.outcomes import EventOutcome
-from forewarn.core.records import Row, from_row, to_row
+from forewarn.core.records import Columns, from_row, to_row
 from forewarn.core.state import Entry, Image
 from forewarn.outbox.declared_events import DeclaredEvents
 from forewarn.protocol.timestamps import iso8601
@@ -27,7 +27,7 @@ from forewarn.values import replace
 
 #: A CloudEvent as a JSON object.
 CloudEvent: TypeAlias = dict[str, Any]
-_Rows: TypeAlias = "dict[tuple[str, str | int], Row]"
+_Rows: TypeAlias = "dict[tuple[str, str | int], Columns]"
 
 #: Media types of one event and of a batch.
 MEDIA, BATCH_MEDIA = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -128,7 +128,7 @@ class EventMaker:
             event["subject"] = subject
         return {**event, "data": data}
 
-    def _event_form(self, row: Row, operation: Row | None) -> dict[str, object]:
+    def _event_form(self, row: Columns, operation: Columns | None) -> dict[str, object]:
         group = self._store.group(str(row["group"]))
         return {**_event(row, operation), "published": group.published if group else VERSIONS[-1]}
 
@@ -201,7 +201,7 @@ def _apply(rows: _Rows, images: Sequence[Image]) -> None:
             rows[place] = {**rows.get(place, {}), **image.row}
 
 
-def _ticket(row: Row) -> dict[str, object]:
+def _ticket(row: Columns) -> dict[str, object]:
     """Return a ticket as another ticket system needs it; images of tickets are complete."""
     names = ("type", "state", "target_kind", "target", "category", "description", "evidence")
     form: dict[str, object] = {"id": f"t-{row['number']}"}
@@ -213,7 +213,7 @@ def _ticket(row: Row) -> dict[str, object]:
     return form
 
 
-def _operation(row: Row) -> dict[str, object]:
+def _operation(row: Columns) -> dict[str, object]:
     maintenance, not_before_ms = row.get("maintenance", 0), int(row["not_before_ms"])
     return {
         "id": f"op-{row['number']}",
@@ -232,7 +232,7 @@ def _operation(row: Row) -> dict[str, object]:
     }
 
 
-def _event(row: Row, operation: Row | None) -> dict[str, object]:
+def _event(row: Columns, operation: Columns | None) -> dict[str, object]:
     """Return an event from its stored row; an ended event includes its outcome. Source: X-1."""
     event = from_row("event", row)
     assert isinstance(event, Event)

@@ -24,13 +24,13 @@ _COMPARED_MAX = 64
 _NAMED_MAX = 5
 
 #: Hosts with their free room, ascending.
-_Row: TypeAlias = list[tuple[int, int]]
+_HostsByRoom: TypeAlias = list[tuple[int, int]]
 #: A possible destination, the best first: whether a limit is exceeded, how near other VMs of the
 #: group are, how many are on the host, whether the host is not done yet, whether its fault domain
 #: is another one, its free room, and its number.
 _Rank: TypeAlias = tuple[bool, Nearness, int, int, bool, int, int]
-#: Rows of hosts by fault domain and labels.
-_Rows: TypeAlias = dict[tuple[int, LabelValues], _Row]
+#: Hosts by fault domain and labels.
+_HostPools: TypeAlias = dict[tuple[int, LabelValues], _HostsByRoom]
 _APART: Nearness = (0, 0)
 
 
@@ -65,15 +65,15 @@ class Placement:
             self.free[at] -= fleet.vm_sizes[vm]
         self._undone = set(undone)
         #: Zone and driver -> hosts that are done, and hosts that are not.
-        self._pools: dict[tuple[str, str], tuple[_Rows, _Rows]] = {}
+        self._pools: dict[tuple[str, str], tuple[_HostPools, _HostPools]] = {}
         #: Host that VMs may arrive on -> its row.
-        self._row_of: dict[int, _Row] = {}
+        self._row_of: dict[int, _HostsByRoom] = {}
         shut = set(closed)
         for number, host in enumerate(fleet.hosts):
             if host.capacity and not host.scheduled and number not in shut:
                 self.open(number)
 
-    def _row(self, host: int) -> _Row:
+    def _row(self, host: int) -> _HostsByRoom:
         done, undone = self._pools.setdefault(self.index.fleet.hosts[host].pool, ({}, {}))
         rows = undone if host in self._undone else done
         return rows.setdefault((self.index.fault_zone[host], self.spread.values[host]), [])
@@ -163,7 +163,7 @@ class Placement:
                 break
         return best[-1] if best is not None else None
 
-    def _least(self, row: _Row, start: int, group: int) -> tuple[bool, int, int, int]:
+    def _least(self, row: _HostsByRoom, start: int, group: int) -> tuple[bool, int, int, int]:
         """Return the host of a row, from a position on, with the fewest VMs of a group.
 
         With whether it would exceed a limit, these VMs, and its free room.

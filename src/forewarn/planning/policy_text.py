@@ -16,8 +16,8 @@ def policy_text(policy: MaintenancePolicy) -> str:
     """Encode a policy; equal policies give equal text."""
     form: dict[str, object] = {}
     for name, each in members_of(policy):
-        given = getattr(policy, name)
-        form |= each.stored.write(given) if each.stored else {name: given}
+        members = getattr(policy, name)
+        form |= each.stored.write(members) if each.stored else {name: members}
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -25,8 +25,8 @@ def read_policy(text: str) -> MaintenancePolicy:
     """Decode a policy; members that an earlier version did not store have their defaults."""
     form = json.loads(text)
     every = members_of(MaintenancePolicy)
-    given = {name: _restored(name, each, form) for name, each in every if name in form}
-    return replace(MaintenancePolicy(), **given)
+    members = {name: _restored(name, each, form) for name, each in every if name in form}
+    return replace(MaintenancePolicy(), **members)
 
 
 def _restored(name: str, each: PolicyMember, form: StoredForm) -> object:

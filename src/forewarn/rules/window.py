@@ -81,23 +81,23 @@ _EVERY = TextKind(
 )
 
 
-def _read_window(name: str, given: GivenMembers) -> Window:
-    number, _, unit = given.get("every", "week").rpartition(" ")
+def _read_window(name: str, members: GivenMembers) -> Window:
+    number, _, unit = members.get("every", "week").rpartition(" ")
     window = Window(
         name,
-        given.get("time_zone", "UTC"),
-        tuple(sorted(set(given.get("weekdays", range(7))))),
-        given.get("from", 0),
-        given.get("to", 24 * 60),
-        given.get("except", ()),
-        given.get("hosts", ()),
-        given.get("groups"),
-        given.get("first", ""),
-        given.get("last", ""),
+        members.get("time_zone", "UTC"),
+        tuple(sorted(set(members.get("weekdays", range(7))))),
+        members.get("from", 0),
+        members.get("to", 24 * 60),
+        members.get("except", ()),
+        members.get("hosts", ()),
+        members.get("groups"),
+        members.get("first", ""),
+        members.get("last", ""),
         int(number or 1),
         Unit(unit.removesuffix("s")),
-        given.get("days", ()),
-        tuple(sorted(given.get("tags", {}).items())),
+        members.get("days", ()),
+        tuple(sorted(members.get("tags", {}).items())),
     )
     if problem := window.contradiction():
         raise WindowInvalid(name=name, problem=problem)
@@ -107,7 +107,7 @@ def _read_window(name: str, given: GivenMembers) -> Window:
 def _written_window(window: Window) -> dict[str, object]:
     weekly, unit = window.unit is Unit.WEEK, window.unit.value
     every = f"{window.every} {unit}s" if window.every > 1 else unit
-    given: dict[str, object] = {
+    members: dict[str, object] = {
         "time_zone": window.time_zone,
         "weekdays": window.weekdays if weekly else (),
         "from": window.from_min,
@@ -123,7 +123,9 @@ def _written_window(window: Window) -> dict[str, object]:
     }
     always = {"from", "to", "groups"}
     return {
-        name: each for name, each in given.items() if each or (name in always and each is not None)
+        name: each
+        for name, each in members.items()
+        if each or (name in always and each is not None)
     }
 
 

@@ -87,8 +87,8 @@ class NodeFeed:
         token = self._prove(given)
         return token is not None and _may(token, Permission.READ_FLEET)
 
-    def _prove(self, given: str) -> AccessToken | None:
-        return proved(given, self._token, self._clock.now_ms())
+    def _prove(self, token: str) -> AccessToken | None:
+        return proved(token, self._token, self._clock.now_ms())
 
     async def open(self, server: FeedServer) -> None:
         """Open the address for nodes, if there is one.

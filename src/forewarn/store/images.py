@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from forewarn.core.records import KINDS
-from forewarn.core.records import Row as Columns
+from forewarn.core.records import KINDS, Columns
 from forewarn.core.state import Entry, Image
 from forewarn.store.engine import Row
 

@@ -18,7 +18,7 @@ from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, Target
 from forewarn.core.owner_choices import OwnerChoice
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy, maintenance_policy
-from forewarn.core.records import Record, Row, from_row, to_row
+from forewarn.core.records import Columns, Record, from_row, to_row
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import TABLES, Changes, Entry, Image, State
 from forewarn.core.ticket import Ticket
@@ -107,7 +107,7 @@ def changes_since(state: State, images: Iterable[tuple[str, str]], last_number: 
     """
     changes = Changes(last_number=last_number)
     written: list[Image] = []
-    rows: dict[tuple[str, str | int], Row | None] = {}
+    rows: dict[tuple[str, str | int], Columns | None] = {}
     for columns in images:
         for kind, key, changed in read_columns(*columns):
             place = kind, key
@@ -122,5 +122,5 @@ def changes_since(state: State, images: Iterable[tuple[str, str]], last_number: 
     return changes
 
 
-def _row(record: Record | None) -> Row | None:
+def _row(record: Record | None) -> Columns | None:
     return None if record is None else to_row(record)

@@ -165,15 +165,15 @@ class PostgresEngine(Engine):
             StoreUnavailable: no server answers there, or the server refuses this client.
         """
         try:
-            given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
+            parameters = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:
             raise StoreAddressInvalid(
                 address="postgresql://…"
             ) from error  # the address may contain a password
-        where = f"{given.get('host', '')}:{given.get('port', '5432')}"
-        place = f"postgresql://{where}/{given.get('dbname', '')}"
+        where = f"{parameters.get('host', '')}:{parameters.get('port', '5432')}"
+        place = f"postgresql://{where}/{parameters.get('dbname', '')}"
         super().__init__(place, Statements(statement_texts(), "%s"))
-        self._settings = make_conninfo(address, **{**_CONNECTION_SETTINGS, **given})
+        self._settings = make_conninfo(address, **{**_CONNECTION_SETTINGS, **parameters})
         self._listening = threading.Lock()
         self._idle: list[psycopg.Connection] = []
         self._closed = False

@@ -16,7 +16,7 @@ from forewarn.api.availability_routes import RECORD
 from forewarn.core.availability import Period, TenureKey, availability
 from forewarn.core.availability_records import AvailabilityRecord
 from forewarn.core.history import Rows
-from forewarn.core.records import Row
+from forewarn.core.records import Columns
 from forewarn.core.state import Entry, State
 from forewarn.store import AvailabilityPage
 from forewarn.store.reading import StoreReader
@@ -93,7 +93,7 @@ class _OfHistory:
     """When each VM had which owner and when it was disturbed, from history alone."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._rows: dict[tuple[str, str | int], Row] = {}
+        self._rows: dict[tuple[str, str | int], Columns] = {}
         self._had: defaultdict[TenureKey, list[tuple[int, int]]] = defaultdict(list)
         self._lost: defaultdict[TenureKey, list[tuple[int, int]]] = defaultdict(list)
         self._has: dict[str, tuple[TenureKey, int]] = {}
@@ -108,7 +108,7 @@ class _OfHistory:
         for key, since_ms in self._has.values():
             self._had[key].append((since_ms, _FOREVER))
 
-    def _apply(self, kind: str, key: str | int, row: Row | None, at_ms: int) -> None:
+    def _apply(self, kind: str, key: str | int, row: Columns | None, at_ms: int) -> None:
         if row is None:
             self._rows.pop((kind, key), None)
         else:

@@ -86,7 +86,7 @@ class AttestedDocuments:
             signer.touch(0o600)
             signer.write_bytes(key.signer)
             words = ("cms", "-sign", "-binary", "-nodetach", "-md", "sha256", "-outform", "DER")
-            return openssl(*words, "-signer", str(signer), given=text)
+            return openssl(*words, "-signer", str(signer), stdin=text)
 
 
 def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[str, object]:
