@@ -202,14 +202,14 @@ def test_every_action_is_done(page: Browser, service: Live) -> None:
 
 def test_refusal_says_why_and_what_to_do(page: Browser, service: Live) -> None:
     """What is refused stays open, with the reason and the advice; Escape gives it up."""
-    show(page, f"{service.url}/#/hosts/h1")
-    press(page, "keyboard", "[data-act=remove_host]")
+    show(page, f"{service.url}/#/groups/web")
+    press(page, "keyboard", "[data-act=remove_group]")
     press(page, "keyboard", "dialog [type=submit]")
-    page.until("document.querySelector('.refusal').textContent.includes('h1')")
+    page.until("document.querySelector('.refusal').textContent.includes('web')")
     assert page.run("document.querySelectorAll('.refusal p').length") == 2
     page.key("Escape")
     page.until("!document.querySelector('dialog')")
-    assert page.run("document.activeElement.dataset.act") == "remove_host"
+    assert page.run("document.activeElement.dataset.act") == "remove_group"
     page.problems.clear()  # the browser notes each answer of 4xx
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.cli.output import note
 from forewarn.errors import CallerError, ForewarnError, nearest
 
 if TYPE_CHECKING:
@@ -128,6 +129,13 @@ def near_name(kind: str, name: str, common: ServerOptions) -> str:
     """Return the host, group, VM, owner or zone that a name probably means; empty: none, or it."""
     known = _names(*_LISTS[kind], common)
     return "" if name in known else nearest(name, known)
+
+
+def suggest_owner(owner: str | None, common: ServerOptions) -> None:
+    """Print the owner that an option means, after an answer without records of the owner."""
+    near = near_name("owner", owner, common) if owner else ""
+    if near:
+        note(f"There is no owner {owner}; did you mean {near}?")
 
 
 def _files(beginning: str) -> list[str]:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of
 from forewarn.cli.application import noun_app
+from forewarn.cli.completed_names import suggest_owner
 from forewarn.cli.listing import in_order
 from forewarn.cli.output import (
     Column,
@@ -97,6 +98,8 @@ def _show(*, reported: ReportedVms = REPORTED, common: ListOptions = LISTED) -> 
             ("availability", _percent(report)),
         ]
     )
+    if not vms:
+        suggest_owner(reported.owner, common)
     disturbed = [each for each in vms if each["disturbed_ms"]]
     if disturbed:
         print()

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, ApiClient, client_of
 from forewarn.cli.application import noun_app
+from forewarn.cli.completed_names import suggest_owner
 from forewarn.cli.output import (
     Column,
     print_facts,
@@ -48,6 +49,8 @@ def _show(
     if common.structured:
         return print_structured(common, answer)
     print_facts(facts(answer["total"]))
+    if not answer["total"]["vms"]:
+        suggest_owner(reported.owner, common)
     if by is None:
         return OK
     print()

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from forewarn.cli.api_client import Answer, client_of, part
 from forewarn.cli.application import noun_app
+from forewarn.cli.completed_names import suggest_owner
 from forewarn.cli.defaults import LIST_MAX
 from forewarn.cli.output import (
     listed,
@@ -73,7 +74,11 @@ def _list(
         *("id", "type", "state", ("about", _target), "category", "owners", "description"),
         ("opened", lambda each: when(each["opened"], client.now_ms)),
     )
-    return show_list(common, answer, columns, name="tickets", empty="No open ticket.")
+    empty = "No open tickets. Use --all to include those that have ended."
+    shown = show_list(common, answer, columns, name="tickets", empty=empty)
+    if not answer["tickets"]:
+        suggest_owner(owner, common)
+    return shown
 
 
 @ticket.command(name="show")

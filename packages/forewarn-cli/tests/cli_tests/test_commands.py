@@ -483,6 +483,9 @@ def test_event_that_has_ended_has_an_outcome(run: Run, live: Live) -> None:
         ("host", "list", "--owner", "shp"),
         ("group", "list", "--owner", "shp"),
         ("vm", "list", "--owner", "shp"),
+        ("ticket", "list", "--owner", "shp"),
+        ("availability", "show", "--owner", "shp"),
+        ("promises", "show", "--owner", "shp"),
     ],
 )
 def test_empty_list_suggests_the_name_that_was_meant(run: Run, words: tuple[str, ...]) -> None:
