@@ -228,13 +228,33 @@ def test_owner_orders_its_hosts_and_holds_them() -> None:
         [first] = ask("first-group", shop, group="trial", observation="2d")["first_groups"]
         assert (first["owner"], first["first"], first["after"]) == ("shop", ["h1"], ["h2"])
         assert (first["observation_s"], first["problem"]) == (172_800, "")
+        choice = {"choices": [{"host": "h2", "at": "+3d"}], "dry_run": True}
+        early = live.call("POST", f"{path}/choices", choice, headers=shop).json["results"][0]
+        assert "test group first" in early["text"]
         held = ask("hold", shop, reason="errors")["resources"]
+        release = {"choices": [{"host": "h2", "release": True}], "dry_run": True}
+        [result] = live.call("POST", f"{path}/choices", release, headers=shop).json["results"]
+        assert (result["held"], result["agreed"]) == (True, False), "bank has not chosen"
         assert {each["host"]: each["state"] for each in held} == {"h1": "open", "h2": "held"}
         assert live.call("GET", path, headers=bank).json["declaration"]["first_groups"] == []
         assert ask("first-group", bank, owner="shop", group="trial") == 422
         assert ask("first-group", bank, group="trial") == 409
         assert ask("first-group", admin, group="trial") == 422, "several owners"
         assert ask("resume", admin, owner="shop")["first_groups"][0]["held"] == ""
+
+
+def test_test_group_names_the_choices_that_come_too_early(live: Live) -> None:
+    """Their owner has to choose again. Source: T-8."""
+    live.fleet(
+        hosts=FLEET["hosts"],
+        groups={**FLEET["groups"], "trial": {"owner": "shop"}},
+        vms={"trial-0": {"host": "h1", "group": "trial"}, "web-1": {"host": "h2", "group": "web"}},
+    )
+    path = f"/v1/declarations/{declare(live, 'h1', 'h2')['id']}"
+    live.post(f"{path}/choices", choices=[{"host": "h2", "owner": "shop", "at": "+3d"}])
+    named = live.post(f"{path}/first-group", owner="shop", group="trial")
+    assert [each["host"] for each in named["displaced"]] == ["h2"]
+    assert live.post(f"{path}/first-group", owner="shop")["displaced"] == []
 
 
 def test_deferral_is_left_to_an_operator(live: Live) -> None:

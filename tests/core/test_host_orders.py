@@ -10,6 +10,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Openings
+from forewarn.core.order_commands import early_choices
 from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import ChoiceRefused, OrderRefused
@@ -179,6 +180,7 @@ def test_hosts_follow_no_test_that_cannot_be_planned() -> None:
         ("db", DAY_S, "shop has no group"),
         ("nothing", DAY_S, "shop has no group"),
         ("spare", DAY_S, "no VM on its hosts"),
+        ("everywhere", DAY_S, "on all of the owner's hosts"),
         ("trial", 4 * DAY_S, "observation of at most 3d"),
         ("", 1, "no test group is named"),
     ],
@@ -188,7 +190,9 @@ def test_test_group_is_refused_when_it_cannot_be_first(
 ) -> None:
     """It belongs to the owner, lies on the hosts, and is observed as the policy allows. T-8."""
     rig = shared()
-    rig.tell(ChangeTopology(groups=(Group("spare", owner="shop"),)))
+    groups = tuple(Group(each, owner="shop") for each in ("spare", "everywhere"))
+    vms = tuple(Vm(f"e{n}", f"h{n}", "everywhere") for n in range(3))
+    rig.tell(ChangeTopology(groups=groups, vms=vms))
     number = declare(rig)
     with pytest.raises(OrderRefused, match=problem):
         rig.tell(words.NameFirstGroup(number, "shop", group, observation_s, "shop"))
@@ -277,3 +281,103 @@ def test_entry_about_an_order_names_the_test_group() -> None:
     [entry] = [each for each in outcome.changes.entries if each.action == "declaration.ordered"]
     assert entry.group == "trial"
     assert seen(rig, number).declaration.answers == answers + 1
+
+
+def finish(rig: MaintenanceRig, number: int, host: str) -> None:
+    """Carry the work on a host through, from its announcement to its end."""
+    while not (operation := rig.working(number).get(host)):
+        rig.now_ms = rig.due_ms(number)
+        rig.tell(Tick())
+    rig.show()
+    rig.now_ms = operation.not_before_ms
+    rig.tell(Tick())
+    rig.finish(rig.state.operations[operation.number])
+
+
+def test_observation_goes_on_when_the_test_vms_leave_their_host() -> None:
+    """Other hosts still wait for the end of the observation. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    choose(rig, number, at("h2", rig.now_ms + DAY_MS))
+    finish(rig, number, "h2")
+    tested_ms = rig.now_ms
+    rig.tell(ChangeTopology(hosts=(Host("h9", 1, 9),), vms=(Vm("t2", "h9", "trial"),)))
+    with pytest.raises(ChoiceRefused, match="would not be observed"):
+        choose(rig, number, at("h0", tested_ms + DAY_MS - 1000))
+    choose(rig, number, at("h0", tested_ms + DAY_MS))
+    assert starts(rig, number)["h0"] == tested_ms + DAY_MS
+    rig.check_replay()
+
+
+def test_order_that_breaks_an_agreed_start_of_another_owner_is_refused() -> None:
+    """The owner who agreed has to choose another time first. Source: T-2, T-8."""
+    rig = shared()
+    number, start_ms = declare(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, at("h1", start_ms), HostChoice("h1", "bank", Decision.AT, start_ms))
+    with pytest.raises(OrderRefused, match="all owners of host h1 agree on"):
+        name(rig, number)
+    assert starts(rig, number)["h1"] == start_ms
+    choose(rig, number, at("h1", start_ms + 6 * DAY_MS))
+    name(rig, number)
+    states = {each.owner: each.state for each in seen(rig, number).resources if each.host == "h1"}
+    assert states["bank"] is ResourceState.WAITING
+
+
+def test_order_names_the_choices_that_come_before_its_test() -> None:
+    """They are those of other hosts, until the test is over. Source: T-8."""
+    rig = shared()
+    number, start_ms = declare(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, at("h2", start_ms), at("h0", start_ms + DAY_MS))
+    assert not early(rig, number)
+    name(rig, number)
+    assert early(rig, number) == ["h0"]
+    choose(rig, number, at("h0", start_ms + 2 * DAY_MS))
+    assert not early(rig, number)
+
+
+def early(rig: MaintenanceRig, number: int) -> list[str]:
+    """Return the hosts whose chosen start comes before the test of shop."""
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    return [each.host for each in early_choices(draft, rig.state.maintenances[number], "shop")]
+
+
+def test_other_owner_reads_what_it_can_do_about_a_test() -> None:
+    """The test hosts are not its own, so it cannot choose a time for them. Source: T-2, T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    with pytest.raises(ChoiceRefused, match="release the host"):
+        choose(rig, number, HostChoice("h1", "bank", Decision.AT, rig.now_ms + DAY_MS))
+    with pytest.raises(ChoiceRefused, match="release the host"):
+        choose(rig, number, HostChoice("h1", "bank", Decision.NOW))
+
+
+def test_group_of_another_owner_is_no_test_group_any_more() -> None:
+    """Its former owner reads the reason, and hosts that it holds stay held. Source: T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
+    rig.tell(ChangeTopology(groups=(Group("trial", owner="bank"),)))
+    [order] = owner_orders(rig.state, rig.state.maintenances[number])
+    assert order.problem == "group trial is no longer a group of the owner"
+    states = {each.host: each.state for each in seen(rig, number).resources if each.owner == "shop"}
+    assert set(states.values()) == {ResourceState.HELD}
+    rig.tell(words.HoldHosts(number, "shop", "", "shop"))
+    choose(rig, number, at("h0", rig.now_ms + DAY_MS))
+    assert starts(rig, number)["h0"] == rig.now_ms + DAY_MS
+
+
+def test_hold_survives_another_test_group_but_not_the_end_of_the_order() -> None:
+    """Without an order there is nothing to hold. Source: T-8."""
+    rig = shared()
+    rig.tell(ChangeTopology(groups=(Group("more", owner="shop"),), vms=(Vm("m0", "h0", "more"),)))
+    number = declare(rig)
+    name(rig, number)
+    rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
+    name(rig, number, "more")
+    assert seen(rig, number).orders[0].asked.held == "errors on h2"
+    name(rig, number, "")
+    name(rig, number)
+    assert seen(rig, number).orders[0].asked.held == ""

@@ -3,7 +3,8 @@
 import pytest
 
 from forewarn.core import stimulus as words
-from forewarn.core.declarations import ResourceState
+from forewarn.core.choice_commands import ChoiceResult, results
+from forewarn.core.declarations import DeclaredResource, ResourceState
 from forewarn.core.declarations import declared as declared_maintenances
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS, Cause
@@ -283,3 +284,83 @@ def test_choices_end_with_their_maintenance() -> None:
     choose(rig, number, HostChoice("h0", "shop", AT, rig.now_ms + 2 * DAY_MS))
     rig.tell(words.CancelMaintenance(number))
     assert rig.state.choices == {}
+
+
+def answers(rig: MaintenanceRig, number: int, *choices: HostChoice) -> list[ChoiceResult]:
+    """Return the answers to choices, without making them."""
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    return results(draft, words.ChooseStarts(number, choices, "owner"))
+
+
+def test_last_owner_of_a_shared_host_needs_no_further_agreement() -> None:
+    """Whatever the others chose, the work then has a start before the deadline. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 2 * DAY_MS
+    shop_now, bank_now = HostChoice("h2", "shop", NOW), HostChoice("h2", "bank", NOW)
+    bank_at = HostChoice("h2", "bank", AT, start_ms)
+    assert [each.agreed for each in answers(rig, number, shop_now)] == [False]
+    assert [each.agreed for each in answers(rig, number, shop_now, bank_now)] == [True, True]
+    choose(rig, number, bank_at)
+    for mine in (
+        shop_now,
+        HostChoice("h2", "shop", AT, start_ms),
+        HostChoice("h2", "shop", RELEASE),
+    ):
+        assert [each.agreed for each in answers(rig, number, mine)] == [True], mine
+    other = HostChoice("h2", "shop", AT, start_ms + DAY_MS)
+    assert [each.agreed for each in answers(rig, number, other)] == [False]
+    rig.now_ms = start_ms + HOUR_MS  # the start of the other owner is past, and counts no more
+    assert [each.agreed for each in answers(rig, number, shop_now)] == [False]
+
+
+def test_now_is_refused_without_an_opening() -> None:
+    """Work that cannot start before the deadline does not start now. Source: T-2."""
+    rig = shared()
+    number = declared(rig)
+    rig.tell(
+        words.ApplyPolicy(MaintenancePolicy(freezes=((rig.now_ms, rig.now_ms + 20 * DAY_MS),)))
+    )
+    with pytest.raises(ChoiceRefused, match="freeze"):
+        choose(rig, number, HostChoice("h0", "shop", NOW))
+    choose(rig, number, HostChoice("h0", "shop", RELEASE))
+
+
+def test_chosen_start_is_shown_while_a_wave_is_at_hand() -> None:
+    """The plan in force is older than the choice. Source: T-2."""
+    rig = shared()
+    number, start_ms = declared(rig), rig.now_ms + 3 * DAY_MS
+    choose(rig, number, HostChoice("h0", "shop", AT, start_ms))
+    rig.now_ms = rig.due_ms(number)
+    rig.tell(Tick())
+    later_ms = start_ms + 2 * DAY_MS
+    choose(rig, number, HostChoice("h1", "shop", AT, later_ms))
+    shown = {each.host: each.start_ms for each in resources(rig, number) if each.owner == "shop"}
+    assert shown["h1"] == later_ms
+    choose(rig, number, HostChoice("h1", "shop", NOW))
+    shown = {each.host: each.start_ms for each in resources(rig, number) if each.owner == "shop"}
+    assert shown["h1"] == 0, "its start is planned once the wave has ended"
+
+
+def resources(rig: MaintenanceRig, number: int) -> tuple[DeclaredResource, ...]:
+    """Return the resources of a declared maintenance."""
+    [found] = declared_maintenances(rig.state, rig.state.topology, rig.now_ms, only=number)
+    return found.resources
+
+
+def test_refusal_says_that_the_work_is_done() -> None:
+    """Not that it is announced already. Source: T-2."""
+    rig = shared()
+    number = declared(rig)
+    choose(rig, number, HostChoice("h0", "shop", NOW))
+    while "h0" not in rig.working(number):
+        rig.now_ms = rig.due_ms(number)
+        rig.tell(Tick())
+    rig.show()
+    operation = rig.working(number)["h0"]
+    rig.now_ms = operation.not_before_ms
+    rig.tell(Tick())
+    with pytest.raises(ChoiceRefused, match="has started"):
+        choose(rig, number, HostChoice("h0", "shop", RELEASE))
+    rig.finish(rig.state.operations[operation.number])
+    with pytest.raises(ChoiceRefused, match="its work is done"):
+        choose(rig, number, HostChoice("h0", "shop", RELEASE))

@@ -28,8 +28,9 @@ def sent(receivers: dict[str, Receiver]) -> dict[str, dict[str, Json]]:
     for name in ("shop", "bank"):
         tables[name]["owner"] = name
     with Live(delivering(tables)) as live:
-        groups = {**FLEET["groups"], "db": {"owner": "bank"}}
-        live.fleet(hosts=FLEET["hosts"], groups=groups, vms=FLEET["vms"])
+        groups = {**FLEET["groups"], "db": {"owner": "bank"}, "trial": {"owner": "shop"}}
+        vms = {**FLEET["vms"], "trial-0": {"host": "h1", "group": "trial"}}
+        live.fleet(hosts=FLEET["hosts"], groups=groups, vms=vms)
         form = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": 600, "reason": "kernel"}
         live.call("POST", "/v1/maintenances", form)
         live.post("/v1/maintenances/m-1/declare")
@@ -38,7 +39,7 @@ def sent(receivers: dict[str, Receiver]) -> dict[str, dict[str, Json]]:
         live.post("/v1/declarations/m-1/choices", choices=choices)
         live.planned()
         live.post("/v1/declarations/m-1/choices", choices=[{"vm": "web-0", "release": True}])
-        live.post("/v1/declarations/m-1/first-group", owner="shop", group="web")
+        live.post("/v1/declarations/m-1/first-group", owner="shop", group="trial")
         asked = {"vm": "db-0", "until": "2027-02-20T00:00:00Z", "reason": "closing"}
         live.post("/v1/declarations/m-1/deferrals", **asked)
         live.call("PUT", "/v1/policy", {"freezes": [FREEZE]})
@@ -76,18 +77,19 @@ def test_each_event_of_a_declaration_has_it(sent: dict[str, dict[str, Json]]) ->
     [deferral] = sent["all"]["deferral.asked"]["declaration"]["deferrals"]
     assert (deferral["owner"], deferral["until"]) == ("bank", "2027-02-20T00:00:00Z")
     [first] = sent["all"]["declaration.ordered"]["declaration"]["first_groups"]
-    assert (first["owner"], first["group"], first["observation_s"]) == ("shop", "web", 86_400)
+    assert (first["owner"], first["group"], first["observation_s"]) == ("shop", "trial", 86_400)
     assert sent["all"]["maintenance.cancelled"]["declaration"]["id"] == "m-1"
     assert "declaration" not in sent["all"]["host.added"]
 
 
 def test_owner_is_told_of_the_own_part_alone(sent: dict[str, dict[str, Json]]) -> None:
     """Hosts with own VMs, own choices and requests; no name of another owner. Source: P-3."""
-    assert sent["shop"]["maintenance.declared"]["declaration"]["vms"] == ["web-0", "web-1"]
+    vms = sent["shop"]["maintenance.declared"]["declaration"]["vms"]
+    assert vms == ["trial-0", "web-0", "web-1"]
     assert sent["bank"]["maintenance.declared"]["declaration"]["hosts"] == ["h1"]
     assert "declaration.displaced" in sent["shop"]
     assert {"declaration.chosen", "declaration.displaced"} & set(sent["bank"]) == set()
-    assert sent["shop"]["declaration.ordered"]["declaration"]["first_groups"][0]["group"] == "web"
+    assert sent["shop"]["declaration.ordered"]["declaration"]["first_groups"][0]["group"] == "trial"
     assert "declaration.ordered" not in sent["bank"]
     assert "deferral.asked" in sent["bank"]
     assert "deferral.asked" not in sent["shop"]

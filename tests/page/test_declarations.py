@@ -151,7 +151,7 @@ def test_owner_hands_back_and_operator_chooses_for_another(page: Browser, servic
     press(page, "mouse", row("h1"))
     page.see("Other owners have VMs on the host")
     press(page, "mouse", "dialog [value=now]")
-    page.see("over, but only if the other owners on the host choose the same time or release")
+    page.see("at the earliest, but only if the other owners on the host")
     press(page, "mouse", "dialog [value=release]")
     press(page, "mouse", SUBMIT)
     page.see("Handed back")
@@ -273,14 +273,18 @@ def test_owner_asks_for_a_later_deadline_and_operator_grants(page: Browser, serv
 
 def test_owner_names_a_test_group_and_holds_the_others(page: Browser, service: Live) -> None:
     """The list says what comes first, and why the others are held. Source: T-8."""
+    owners = {"db": {"owner": "bank"}, "trial": {"owner": "shop"}}
+    vms = {**FLEET["vms"], "trial-0": {"host": "h1", "group": "trial"}}
+    fleet = {**FLEET, "groups": {**FLEET["groups"], **owners}, "vms": vms}
+    operator(service, "PUT", "/v1/topology", fleet)
     sign_in(page, service, "#/home")
     press(page, "mouse", "main [data-act=name_first_group]")
     press(page, "mouse", "[data-act=copy_command]")
     line = page.until("document.querySelector('.command')?.textContent")
     assert line.startswith("forewarn declaration test-first m-1 --none")
-    fill(page, "mouse", "#field-group", "web")
+    fill(page, "mouse", "#field-group", "trial")
     press(page, "mouse", SUBMIT)
-    page.see("Test first: group web on h1, h2, then 1 d of observation")
+    page.see("Test first: group trial on h1, then 1 d of observation")
     press(page, "mouse", "main [data-act=hold_hosts]")
     fill(page, "mouse", "#field-reason", "errors on h1")
     press(page, "mouse", SUBMIT)
@@ -291,4 +295,4 @@ def test_owner_names_a_test_group_and_holds_the_others(page: Browser, service: L
     press(page, "mouse", SUBMIT)
     page.until("document.querySelector('main [data-act=hold_hosts]')")
     [order] = operator(service, "GET", DECLARATION)["declaration"]["first_groups"]
-    assert (order["owner"], order["group"], order["held"]) == ("shop", "web", "")
+    assert (order["owner"], order["group"], order["held"]) == ("shop", "trial", "")

@@ -84,7 +84,7 @@ DEFERRAL: schemas.ObjectSchema[Deferral] = schemas.ObjectSchema(
     schemas.Member("declaration", schemas.TEXT, lambda d: f"m-{d.maintenance}"),
     schemas.Member("host", schemas.TEXT),
     schemas.Member("owner", schemas.TEXT, meaning="Owner of the VMs; may be empty."),
-    schemas.Member("state", schemas.words(DeferralState)),
+    schemas.Member("state", schemas.words(DeferralState), "shown_state"),
     schemas.Member("until", schemas.TIME, "until_ms", "The hand-back deadline that was asked for."),
     schemas.Member("reason", schemas.TEXT, meaning="Reason of the request."),
     schemas.Member("asked", schemas.TIME, "asked_ms"),
@@ -196,8 +196,14 @@ CHOICE_RESULT: schemas.ObjectSchema[ChoiceResult] = schemas.ObjectSchema(
     schemas.Member(
         "agreed",
         schemas.FLAG,
-        meaning="Whether the other owners on the host chose the same, or let the work start at any"
-        " time; otherwise it starts after the hand-back deadline.",
+        meaning="Whether the other owners on the host agree to a start before their hand-back "
+        "deadline; otherwise the work starts after it.",
+    ),
+    schemas.Member(
+        "held",
+        schemas.FLAG,
+        meaning="Whether the owner holds the host after its test: no choice counts until it "
+        "resumes.",
     ),
     schemas.Member(
         "earliest",
@@ -563,9 +569,10 @@ def _of_owner(owner: str) -> str:
     return f" and owner {owner}" if owner else " and the VMs without an owner"
 
 
-WITHDRAWN_CHOICE: schemas.ObjectSchema[OwnerChoice] = schemas.ObjectSchema(
-    "WithdrawnChoice",
-    "A choice that no longer counts, because a later hand-back deadline was granted.",
+LOST_CHOICE: schemas.ObjectSchema[OwnerChoice] = schemas.ObjectSchema(
+    "LostChoice",
+    "A choice that no longer counts: a later hand-back deadline was granted, or the test of its "
+    "owner comes first.",
     schemas.Member("host", schemas.TEXT),
     schemas.Member("owner", schemas.TEXT, meaning="Owner of the VMs; may be empty."),
     schemas.Member("decision", schemas.words(Decision)),
@@ -579,7 +586,7 @@ WITHDRAWN_CHOICE: schemas.ObjectSchema[OwnerChoice] = schemas.ObjectSchema(
 _DEFERRALS = schemas.object_schema(deferrals=schemas.list_of(DEFERRAL.schema()))
 _ANSWERED = schemas.object_schema(
     deferrals=schemas.list_of(DEFERRAL.schema()),
-    withdrawn=schemas.list_of(WITHDRAWN_CHOICE.schema()),
+    withdrawn=schemas.list_of(LOST_CHOICE.schema()),
 )
 
 
@@ -638,7 +645,7 @@ async def _deferrals_response(
     choices = [each.choice for each in resources if (each.host, each.owner) in granted]
     withdrawn = [each for each in choices if each is not None]
     return ApiResponse(
-        {"deferrals": DEFERRAL.each(requests), "withdrawn": WITHDRAWN_CHOICE.each(withdrawn)}
+        {"deferrals": DEFERRAL.each(requests), "withdrawn": LOST_CHOICE.each(withdrawn)}
     )
 
 

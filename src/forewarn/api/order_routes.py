@@ -5,10 +5,14 @@ from __future__ import annotations
 from forewarn.access.roles import Permission
 from forewarn.api import request_forms as forms
 from forewarn.api import schemas
-from forewarn.api.declaration_routes import DECLARATION, named_declaration
+from forewarn.api.declaration_routes import DECLARATION, LOST_CHOICE, named_declaration
 from forewarn.api.maintenance_routes import number_of
 from forewarn.api.routes import ApiCall, ApiResponse, Route
+from forewarn.control.plane import StateView
 from forewarn.core import stimulus as stimuli
+from forewarn.core.host_admission import known_maintenance
+from forewarn.core.order_commands import early_choices
+from forewarn.core.owner_choices import OwnerChoice
 from forewarn.validation.fields import ValidationFailed
 
 #: Observation without a stated one, in seconds.
@@ -16,18 +20,22 @@ OBSERVATION_S = 86_400
 #: Most owners that an error names.
 OWNERS_MAX = 10
 _ANSWER = schemas.object_schema(declaration=DECLARATION.schema())
+_NAMED = schemas.object_schema(
+    declaration=DECLARATION.schema(), displaced=schemas.list_of(LOST_CHOICE.schema())
+)
 
 
 @Route(
     "POST /v1/declarations/{id}/first-group",
     Permission.APPROVE,
     form=forms.FIRST_GROUP,
-    answer=_ANSWER,
+    answer=_NAMED,
 )
 async def name_first_group(call: ApiCall) -> ApiResponse:
     """Name a test group, whose hosts are worked on before the owner's other hosts.
 
     The others follow after an observation period. Without a group, no order is wanted any more.
+    `displaced` has the owner's choices that come before the test is over.
     """
     number, form = number_of(call), call.form
     owner = await _owner(call, number)
@@ -37,7 +45,19 @@ async def name_first_group(call: ApiCall) -> ApiResponse:
         number, owner, form.get("group", ""), observation_s, call.principal.name
     )
     await call.control.submit(word, call.actor)
-    return await _answered(call, number)
+    named = await named_declaration(call, number)
+    now_ms = call.control.clock.now_ms()
+    displaced = await call.control.read(lambda view: _displaced(view, number, owner, now_ms=now_ms))
+    return await call.encode(
+        lambda: {"declaration": DECLARATION.of(named), "displaced": LOST_CHOICE.each(displaced)}
+    )
+
+
+def _displaced(view: StateView, number: int, owner: str, *, now_ms: int) -> list[OwnerChoice]:
+    """Return the chosen starts of an owner that come before its test is over."""
+    draft = (view.unscoped or view).draft(now_ms)
+    early = early_choices(draft, known_maintenance(draft, number), owner)
+    return [each for each in early if each.owner == owner]
 
 
 @Route(

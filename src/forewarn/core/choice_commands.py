@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forewarn.core import stimulus as stimuli
+from forewarn.core.declarations import work_at_hand
 from forewarn.core.draft import Draft
-from forewarn.core.hand_back import choice_of, deadline_of, hand_back_of, owners_on
+from forewarn.core.hand_back import choice_of, deadline_of, hand_back_of, is_held, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
+from forewarn.core.host_orders import owner_orders
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
 from forewarn.core.openings import Opening, Openings
@@ -18,6 +20,7 @@ from forewarn.protocol.timestamps import iso8601
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.hand_back import CHOSEN, HAND_BACK
 from forewarn.rules.other_waits import OPERATOR
+from forewarn.rules.test_first import TEST_FIRST
 from forewarn.values import replace, value
 
 
@@ -30,8 +33,10 @@ class ChoiceResult:
     blocker: Blocker | None = None
     #: The nearest openings of a choice that is not possible.
     openings: tuple[Opening, ...] = ()
-    #: Whether the other owners on the host chose the same, or let the work start at any time.
+    #: Whether the other owners on the host agree to a start before the deadline.
     agreed: bool = True
+    #: Whether the owner holds the host after its test, so that no choice counts. Source: T-8.
+    held: bool = False
     #: The earliest start of work that may start at any time, ms since the epoch UTC.
     earliest_ms: int = 0
 
@@ -111,16 +116,21 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
             answers.append(ChoiceResult(each, too_late))
             continue
         agreed = _is_agreed(draft, maintenance, each, beside=beside)
+        held = is_held(draft.state, maintenance, each.host, owner=each.owner)
         until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
         if each.decision is not Decision.AT:
             spans = openings.of(each.host, until_ms=until_ms)
             earliest_ms = spans[0].start_ms if spans else 0
-            answers.append(ChoiceResult(each, agreed=agreed, earliest_ms=earliest_ms))
+            none = each.decision is Decision.NOW and not spans
+            blocker = _no_opening(openings, each, until_ms=until_ms) if none else None
+            answers.append(ChoiceResult(each, blocker, (), agreed, held, earliest_ms))
             continue
         start_ms = _whole_seconds(each.start_ms)
         blocker = openings.blocker(each.host, start_ms, until_ms=until_ms)
         nearest = tuple(openings.nearest(each.host, start_ms, until_ms=until_ms)) if blocker else ()
-        answers.append(ChoiceResult(each, blocker, nearest, agreed))
+        if blocker is not None and blocker.code is TEST_FIRST:
+            blocker = _of_other_owner(draft, maintenance, each, blocker)
+        answers.append(ChoiceResult(each, blocker, nearest, agreed, held))
         if blocker is None:
             openings.take(each.host, start_ms)
     return answers
@@ -133,27 +143,49 @@ def _is_agreed(
     *,
     beside: Mapping[tuple[str, str], stimuli.HostChoice],
 ) -> bool:
-    """Whether the other owners on a host chose the same, or let the work start at any time.
+    """Whether the other owners on a host agree to a start before the hand-back deadline.
 
-    `beside`: the choices of the same call, by host and owner.
+    `beside`: the choices of the same call, by host and owner. A hold of the chooser is left out.
     """
-    at, number = choice.decision is Decision.AT, maintenance.number
-    start_ms = _whole_seconds(choice.start_ms) if at else 0
-    for owner in owners_on(draft.state, choice.host):
-        if owner == choice.owner:
-            continue
-        other = beside.get((choice.host, owner)) or choice_of(
-            draft.state, number, choice.host, owner=owner
-        )
-        if other is None:
-            deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=owner)
-            if not at or start_ms <= deadline_ms:
-                return False
-        elif other.decision is Decision.AT and (
-            not at or _whole_seconds(other.start_ms) != start_ms
-        ):
-            return False
-    return True
+    state, host = draft.state, choice.host
+    supposed = {
+        owner: replace(each, start_ms=_whole_seconds(each.start_ms))
+        for (where, owner), each in beside.items()
+        if where == host
+        and (owner == choice.owner or not is_held(state, maintenance, host, owner=owner))
+    }
+    hand_back = hand_back_of(state, maintenance, host, now_ms=draft.now_ms, supposed=supposed)
+    return not hand_back.at_ms or hand_back.subject == CHOSEN
+
+
+def _of_other_owner(
+    draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice, blocker: Blocker
+) -> Blocker:
+    """Return the blocker of a test in words for an owner that has not asked for the test."""
+    orders = owner_orders(draft.state, maintenance)
+    if any(each.asked.owner == choice.owner and choice.host in each.after for each in orders):
+        return blocker
+    text = (
+        "another owner of the host tests on other hosts first; choose an opening after that test, "
+        "or release the host: then the work may start once the test is over"
+    )
+    return replace(blocker, text=text)
+
+
+def _no_opening(openings: Openings, choice: stimuli.HostChoice, *, until_ms: int) -> Blocker | None:
+    """Return why work on a host cannot start before a deadline; None in an emergency."""
+    maintenance, host = openings.maintenance, choice.host
+    if maintenance.exemption.emergency:
+        return None
+    tested_ms = openings.tested_ms(host) or 0
+    soonest_ms = max(openings.soonest_ms, maintenance.earliest_ms or 0, tested_ms)
+    blocker = openings.blocker(host, _whole_seconds(soonest_ms), until_ms=until_ms)
+    if blocker is not None and blocker.code is TEST_FIRST:
+        return _of_other_owner(openings.draft, maintenance, choice, blocker)
+    if blocker is not None and blocker.code is not HAND_BACK:
+        return blocker
+    text = "no start is possible before the hand-back deadline"
+    return Blocker(HAND_BACK, "", openings.now_ms, text=text)
 
 
 def _why_too_late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
@@ -162,8 +194,8 @@ def _why_too_late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostCh
         return "it is not among the declared hosts"
     if choice.owner not in owners_on(draft.state, choice.host):
         return "the owner has no VM there"
-    if draft.target(maintenance.number, choice.host) is not None:
-        return "its work is announced already"
+    if work := work_at_hand(draft.state, maintenance, choice.host):
+        return work
     if maintenance.exemption.emergency and choice.decision is Decision.AT:
         return "it is an emergency, for which only now and release can be chosen"
     deadline_ms = deadline_of(draft.state, maintenance, choice.host, owner=choice.owner)

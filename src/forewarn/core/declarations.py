@@ -18,7 +18,13 @@ from forewarn.core.hand_back import (
 )
 from forewarn.core.host_orders import OwnerOrder, owner_orders
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Declaration, Maintenance, TargetState, target_key
+from forewarn.core.maintenance import (
+    Declaration,
+    Maintenance,
+    TargetState,
+    Working,
+    target_key,
+)
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.state import State
 from forewarn.core.topology import Topology
@@ -136,6 +142,20 @@ def ended_declaration(
     return DeclaredMaintenance(maintenance, declaration, tuple(resources))
 
 
+_WORK = {
+    ResourceState.ANNOUNCED: "its work is announced already",
+    ResourceState.STARTED: "its work has started",
+    ResourceState.DONE: "its work is done",
+    ResourceState.FAILED: "its work has failed",
+}
+
+
+def work_at_hand(state: State, maintenance: Maintenance, host: str) -> str:
+    """Return why owners no longer decide about a host; empty: its work is not announced."""
+    stands, _ = _stands(state, maintenance, host)
+    return _WORK[stands] if stands else ""
+
+
 def _vms_by_owner(fleet: Topology, host: str) -> dict[str, list[str]]:
     owners: dict[str, list[str]] = {}
     for vm in fleet.vms_on(host):
@@ -173,7 +193,7 @@ def _resources(
 ) -> Iterator[DeclaredResource]:
     assert maintenance.declaration is not None
     plan = state.plans.get(maintenance.plan)
-    starts_ms = {
+    planned_ms = {
         host: wave.latest_start_ms for wave in (plan.waves if plan else ()) for host in wave.hosts
     }
     for host in maintenance.hosts:
@@ -181,10 +201,11 @@ def _resources(
         if not owners:
             continue
         stands, start_ms = _stands(state, maintenance, host)
+        if not stands:
+            start_ms = _start_ms(state, maintenance, host, planned_ms.get(host, 0), now_ms)
         shared = len(owners_on(state, host)) > 1
         changed_ms = _changed_ms(state, maintenance, host)
         for owner, vms in sorted(owners.items()):
-            start_ms = start_ms or starts_ms.get(host, 0)
             choice = choice_of(state, maintenance.number, host, owner=owner)
             deadline_ms = deadline_of(state, maintenance, host, owner=owner)
             past = now_ms >= deadline_ms
@@ -209,6 +230,34 @@ def _resources(
                 shared,
                 failure_domain=state.topology.failure_domain(host, maintenance.failure_domain),
             )
+
+
+def _start_ms(
+    state: State, maintenance: Maintenance, host: str, planned_ms: int, now_ms: int
+) -> int:
+    """Return the start of work that is not announced, ms since the epoch UTC; 0: not known yet.
+
+    While a wave is at hand or a plan is made, choices may be newer than the plan in force: of
+    these, a start on which all owners agree counts.
+    """
+    plan = state.plans.get(maintenance.plan)
+    newest = not maintenance.plan_wanted and not isinstance(maintenance.phase, Working)
+    answered_ms = 0 if newest else _answered_ms(state, maintenance, host)
+    if plan is not None and plan.made_ms > answered_ms:
+        return planned_ms
+    hand_back = hand_back_of(state, maintenance, host, now_ms=now_ms)
+    return hand_back.at_ms if hand_back.subject == CHOSEN else 0
+
+
+def _answered_ms(state: State, maintenance: Maintenance, host: str) -> int:
+    """Return when an owner last chose or got a later deadline for a host; O(its VMs)."""
+    times = [0]
+    for owner in owners_on(state, host):
+        choice = choice_of(state, maintenance.number, host, owner=owner)
+        deferral = deferral_of(state, maintenance.number, host, owner=owner)
+        times += [choice.made_ms] if choice else []
+        times += [deferral.answered_ms or 0] if deferral else []
+    return max(times)
 
 
 def _changed_ms(state: State, maintenance: Maintenance, host: str) -> int:

@@ -7,7 +7,8 @@ an operator until a time, or refused. A granted request takes the place of the o
 from __future__ import annotations
 
 from forewarn.core import stimulus as stimuli
-from forewarn.core.deferrals import Deferral, DeferralState, answered
+from forewarn.core.declarations import work_at_hand
+from forewarn.core.deferrals import WITHDRAWN_ANSWER, Deferral, DeferralState, answered
 from forewarn.core.draft import Draft
 from forewarn.core.hand_back import choice_of, deadline_of, deferral_of, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
@@ -117,7 +118,8 @@ def withdraw(draft: Draft, word: stimuli.WithdrawDeferral) -> tuple[int, ...]:
         raise DeferralUndecided(maintenance=maintenance.id, whose=f"the owner on {hosts}")
     text = f"{word.by} withdraws the request to defer {pluralized(len(undecided))}"
     refused, now_ms = DeferralState.REFUSED, draft.now_ms
-    ended = [answered(e, refused, now_ms, by=word.by, answer="withdrawn") for e in undecided]
+    answer = WITHDRAWN_ANSWER
+    ended = [answered(e, refused, now_ms, by=word.by, answer=answer) for e in undecided]
     draft.put("deferral.withdrawn", f"{text} of {maintenance.id}", *ended)
     return (word.maintenance,)
 
@@ -162,11 +164,9 @@ def _problem(
         return "it is not among the declared hosts"
     if owner not in owners_on(draft.state, host):
         return "the owner has no VM there"
-    if draft.target(maintenance.number, host) is not None:
-        return (
-            "its work is announced already; ask for a later start with "
-            "`forewarn maintenance postpone`"
-        )
+    if work := work_at_hand(draft.state, maintenance, host):
+        later = "; ask for a later start with `forewarn maintenance postpone`"
+        return work + (later if work.endswith("already") else "")
     deadline_ms = deadline_of(draft.state, maintenance, host, owner=owner)
     longest_ms = declaration.declared_ms + policy.hand_back_max_s * SECOND_MS
     if draft.now_ms >= deadline_ms:

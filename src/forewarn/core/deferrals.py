@@ -13,6 +13,13 @@ class DeferralState(Word):
     ASKED = "asked"
     GRANTED = "granted"
     REFUSED = "refused"
+    #: Its owner no longer wants it. Stored as `REFUSED` with the answer `WITHDRAWN_ANSWER`, which
+    #: older versions can read.
+    WITHDRAWN = "withdrawn"
+
+
+#: The answer of a request that its owner has withdrawn.
+WITHDRAWN_ANSWER = "withdrawn"
 
 
 @value
@@ -40,6 +47,12 @@ class Deferral:
     answered_ms: int | None = None
     answered_by: str = ""
     answer: str = ""
+
+    @property
+    def shown_state(self) -> DeferralState:
+        """The state for callers, who tell a withdrawn request from a refused one."""
+        withdrawn = self.state is DeferralState.REFUSED and self.answer == WITHDRAWN_ANSWER
+        return DeferralState.WITHDRAWN if withdrawn else self.state
 
     @property
     def deadline_ms(self) -> int | None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from forewarn.core.deferrals import Deferral
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.owner_choices import Decision, OwnerChoice, choice_key
 from forewarn.core.state import State
+from forewarn.core.stimulus import HostChoice
 from forewarn.planning.plan import HandBack
 from forewarn.rules.hand_back import CHOSEN, DEADLINE, DEFERRED
 
 
-def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: int) -> HandBack:
+def hand_back_of(
+    state: State,
+    maintenance: Maintenance,
+    host: str,
+    *,
+    now_ms: int,
+    supposed: Mapping[str, HostChoice] | None = None,
+) -> HandBack:
     """Return when declared work may begin on a host; O(its VMs).
+
+    `supposed`: choices by owner that count instead of those that were made.
 
     At any time if the work is not declared, disturbs nobody, or every owner agreed. Owners who
     chose different times wait for the latest of their deadlines; one who chose a time after the
@@ -24,13 +36,16 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: i
         return HandBack(host)
     if maintenance.exemption.emergency:  # a choice may only bring it forward
         waits = any(
-            choice_of(state, maintenance.number, host, owner=each) is None for each in owners
+            choice_of(state, maintenance.number, host, owner=each) is None
+            for each in owners
+            if each not in (supposed or ())
         )
         return HandBack(host, declaration.deadline_ms, DEADLINE) if waits else HandBack(host)
     waits_ms, chosen_ms, starts_ms = 0, 0, set()
     for owner in owners:
-        held = is_held(state, maintenance, host, owner=owner)
-        choice = None if held else choice_of(state, maintenance.number, host, owner=owner)
+        choice: OwnerChoice | HostChoice | None = (supposed or {}).get(owner)
+        if choice is None and not is_held(state, maintenance, host, owner=owner):
+            choice = choice_of(state, maintenance.number, host, owner=owner)
         deadline_ms = deadline_of(state, maintenance, host, owner=owner)
         if choice is None:
             waits_ms = max(waits_ms, deadline_ms)
@@ -47,13 +62,17 @@ def hand_back_of(state: State, maintenance: Maintenance, host: str, *, now_ms: i
 
 
 def is_held(state: State, maintenance: Maintenance, host: str, *, owner: str) -> bool:
-    """Whether an owner holds its VMs on a host after a test on others; O(VMs on it). T-8."""
+    """Whether an owner holds its VMs on a host after a test on others; O(VMs on it). T-8.
+
+    A hold stays if the test group leaves the owner: then it is about all of its hosts.
+    """
     declaration, topology = maintenance.declaration, state.topology
     first_groups = declaration.first_groups if declaration is not None else ()
     held = next((each.group for each in first_groups if each.owner == owner and each.held), None)
     if held is None:
         return False
-    return all(topology.vms[name].group != held for name in topology.vms_on(host))
+    groups = {topology.vms[name].group for name in topology.vms_on(host)}
+    return held not in groups or topology.groups[held].owner != owner
 
 
 def hand_backs_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[HandBack, ...]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from forewarn.core.draft import Draft
 from forewarn.core.durations import span_s
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import FirstGroup, Maintenance, target_key
 from forewarn.core.state import State
+from forewarn.core.topology import Topology
 from forewarn.planning.plan import HostOrder
-from forewarn.values import value
+from forewarn.values import replace, value
 
 #: Longest time between a hand-back deadline and the end of a test that others wait for, in seconds.
 TEST_S = 86_400
@@ -35,10 +37,10 @@ def owner_orders(state: State, maintenance: Maintenance) -> tuple[OwnerOrder, ..
     first_groups = maintenance.declaration.first_groups if maintenance.declaration else ()
     if not first_groups:
         return ()
-    group_of = {each.owner: each.group for each in first_groups}
-    first: dict[str, list[str]] = {owner: [] for owner in group_of}
-    after: dict[str, list[str]] = {owner: [] for owner in group_of}
     topology = state.topology
+    group_of = {each.owner: each.group for each in first_groups if is_own(topology, each)}
+    first: dict[str, list[str]] = {each.owner: [] for each in first_groups}
+    after: dict[str, list[str]] = {each.owner: [] for each in first_groups}
     for host in maintenance.hosts:
         groups = {topology.vms[name].group for name in topology.vms_on(host)}
         for owner in {topology.groups[each].owner for each in groups} & group_of.keys():
@@ -48,12 +50,42 @@ def owner_orders(state: State, maintenance: Maintenance) -> tuple[OwnerOrder, ..
     orders = []
     for each in first_groups:
         problem = ""
-        if each.owner in contradicting:
+        if not is_own(topology, each):
+            problem = f"group {each.group} is no longer a group of the owner"
+        elif each.owner in contradicting:
             problem = "other owners of its hosts asked for the contrary"
         elif canaries.intersection(after[each.owner]):
             problem = "the maintenance names another host for its first wave"
         orders.append(OwnerOrder(each, tuple(first[each.owner]), tuple(after[each.owner]), problem))
     return tuple(orders)
+
+
+def is_own(topology: Topology, first_group: FirstGroup) -> bool:
+    """Whether a test group is still a group of the owner that named it."""
+    group = topology.groups.get(first_group.group)
+    return group is not None and group.owner == first_group.owner
+
+
+def with_end_of_test(draft: Draft, number: int, host: str) -> tuple[Maintenance, ...]:
+    """Return the declared maintenance with the end of the work on a test host; O(VMs on it).
+
+    Empty if the host has no VM of a test group. Source: T-8.
+    """
+    maintenance, topology = draft.maintenances.get(number), draft.topology
+    declaration = maintenance.declaration if maintenance is not None else None
+    first_groups = declaration.first_groups if declaration is not None else ()
+    groups = {topology.vms[name].group for name in topology.vms_on(host)} if first_groups else set()
+    after = tuple(
+        [
+            replace(each, tested_ms=draft.now_ms)
+            if each.group in groups and is_own(topology, each)
+            else each
+            for each in first_groups
+        ]
+    )
+    if maintenance is None or declaration is None or after == first_groups:
+        return ()
+    return (replace(maintenance, declaration=replace(declaration, first_groups=after)),)
 
 
 def _contradicting(first: dict[str, list[str]], after: dict[str, list[str]]) -> set[str]:
@@ -90,7 +122,9 @@ def orders_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
     """
     orders = []
     for each in owner_orders(state, maintenance):
-        if each.problem or not each.first or _has_lapsed(maintenance, each, now_ms):
+        tested_ms = each.first_group.tested_ms
+        begins = each.first or tested_ms
+        if each.problem or not begins or _has_lapsed(maintenance, each, now_ms):
             continue
         targets = state.progress(maintenance.number).targets
         ends_ms = [_ends_ms(state, maintenance, host) for host in each.first if host in targets]
@@ -99,7 +133,7 @@ def orders_of(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
                 tuple([host for host in each.first if host not in targets]),
                 each.after,
                 each.first_group.observation_s,
-                max(ends_ms, default=0),
+                max([tested_ms, *ends_ms]),
             )
         )
     return tuple(orders)

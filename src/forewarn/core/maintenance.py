@@ -154,6 +154,9 @@ class FirstGroup:
     observation_s: int
     #: Why the owner holds its other hosts until their hand-back deadline; empty: it does not.
     held: str = ""
+    #: When work on a host with VMs of the group last ended, ms since the epoch UTC; 0: not yet.
+    #: VMs that leave such a host later take their observation period with them.
+    tested_ms: int = 0
 
 
 @value

@@ -5,13 +5,17 @@ from __future__ import annotations
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
 from forewarn.core.durations import host_s
-from forewarn.core.hand_back import deadline_of
+from forewarn.core.hand_back import choice_of, deadline_of, hand_back_of, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
+from forewarn.core.host_orders import owner_orders
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
+from forewarn.core.openings import Openings
+from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.refusals import OrderRefused
 from forewarn.core.transitions import with_reason
-from forewarn.protocol.timestamps import duration_text
+from forewarn.protocol.timestamps import duration_text, iso8601
+from forewarn.rules.hand_back import CHOSEN
 from forewarn.values import replace
 
 
@@ -35,6 +39,9 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
         return _record(draft, maintenance, word.owner, None, text=text)
     held = before.held if before else ""
     first_group = FirstGroup(word.owner, word.group, word.observation_s, held)
+    if before and before.group == word.group:
+        first_group = replace(first_group, tested_ms=before.tested_ms)
+    _check_agreed(draft, _ordered(maintenance, word.owner, first_group), word.owner)
     text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
     text = f"{text}, and observes it for {duration_text(word.observation_s)}"
     return _record(draft, maintenance, word.owner, first_group, text=text)
@@ -58,6 +65,52 @@ def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
     text = f"{word.by} {does} the hosts after the test in {maintenance.id}"
     first_group = replace(before, held=word.reason)
     return _record(draft, maintenance, word.owner, first_group, text=with_reason(text, word.reason))
+
+
+def early_choices(draft: Draft, maintenance: Maintenance, owner: str) -> list[OwnerChoice]:
+    """Return the starts, chosen on an owner's hosts, that come before its test is over; O(hosts).
+
+    They are of all owners of these hosts.
+    """
+    orders = owner_orders(draft.state, maintenance)
+    order = next((each for each in orders if each.first_group.owner == owner), None)
+    if order is None or order.problem:
+        return []
+    openings, early = Openings(draft, maintenance), []
+    for host in order.after:
+        tested_ms = openings.tested_ms(host)
+        if tested_ms == 0 or draft.target(maintenance.number, host) is not None:
+            continue
+        choices = (
+            choice_of(draft.state, maintenance.number, host, owner=each)
+            for each in owners_on(draft.state, host)
+        )
+        early += [
+            each
+            for each in choices
+            if each is not None
+            and each.decision is Decision.AT
+            and (tested_ms is None or each.start_ms < tested_ms)
+        ]
+    return early
+
+
+def _check_agreed(draft: Draft, ordered: Maintenance, owner: str) -> None:
+    """Refuse an order that would break a start on which several owners of a host agree.
+
+    Raises:
+        OrderRefused: it would.
+    """
+    for each in early_choices(draft, ordered, owner):
+        hand_back = hand_back_of(draft.state, ordered, each.host, now_ms=draft.now_ms)
+        agreed = hand_back.subject == CHOSEN and hand_back.at_ms == each.start_ms
+        if each.owner != owner and agreed:
+            start = iso8601(each.start_ms)
+            problem = (
+                f"all owners of host {each.host} agree on {start}, before the test could be over; "
+                f"choose another time for {each.host} first"
+            )
+            raise OrderRefused(maintenance=ordered.id, problem=problem)
 
 
 def _declaration_of(
@@ -103,6 +156,13 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
         topology.vms[name].host in maintenance.hosts for name in topology.vms_in(group.name)
     ):
         return f"group {word.group} has no VM on its hosts"
+    own = {name for name, each in topology.groups.items() if each.owner == word.owner}
+    if all(
+        any(topology.vms[name].group == group.name for name in topology.vms_on(host))
+        for host in maintenance.hosts
+        if any(topology.vms[name].group in own for name in topology.vms_on(host))
+    ):
+        return f"group {word.group} is on all of the owner's hosts, so that none would follow"
     if not longest_s:
         return "the policy allows no test groups"
     if not 1 <= word.observation_s <= longest_s:
@@ -120,15 +180,23 @@ def _record(
     draft: Draft, maintenance: Maintenance, owner: str, first_group: FirstGroup | None, *, text: str
 ) -> tuple[int, ...]:
     """Replace what an owner asked for, and plan again; the entry is about the test group."""
-    declaration = maintenance.declaration
-    assert declaration is not None
-    named = first_group or _asked_by(declaration, owner)
+    assert maintenance.declaration is not None
+    named = first_group or _asked_by(maintenance.declaration, owner)
     group = draft.topology.groups.get(named.group) if named else None
-    others = [each for each in declaration.first_groups if each.owner != owner]
-    every = sorted([*others, *([first_group] if first_group else [])], key=lambda each: each.owner)
-    answers = declaration.answers + 1
-    declaration = replace(declaration, answers=answers, first_groups=tuple(every))
-    ordered = replace(maintenance, declaration=declaration)
+    ordered = _ordered(maintenance, owner, first_group)
     draft.put("declaration.ordered", text, ordered, about=group)
     plan_remaining_again(draft, ordered, f"{ordered.id} is planned again: an order was asked for")
     return (maintenance.number,)
+
+
+def _ordered(maintenance: Maintenance, owner: str, first_group: FirstGroup | None) -> Maintenance:
+    """Return declared work with what an owner asked for instead of what it asked for before."""
+    declaration = maintenance.declaration
+    assert declaration is not None
+    others = [each for each in declaration.first_groups if each.owner != owner]
+    every = sorted([*others, *([first_group] if first_group else [])], key=lambda each: each.owner)
+    answers = declaration.answers + 1
+    return replace(
+        maintenance,
+        declaration=replace(declaration, answers=answers, first_groups=tuple(every)),
+    )

@@ -350,7 +350,7 @@ def _declaration_text(declaration: Declaration | None) -> str:
     plain = [each.value if isinstance(each, Severity) else each for each in values]
     more = [
         waived,
-        [[each.owner, each.group, each.observation_s, each.held] for each in first_groups],
+        [[getattr(each, n) for n in FirstGroup.__match_args__] for each in first_groups],
     ]
     while more and not more[-1]:
         more.pop()

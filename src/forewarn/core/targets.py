@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forewarn.core.draft import Draft
+from forewarn.core.host_orders import with_end_of_test
 from forewarn.core.impact import SECOND_MS, TRAITS, Cause, Impact, Source
 from forewarn.core.lifecycle import FollowedBy, Operation, OperationState
 from forewarn.core.maintenance import Maintenance, Target, TargetState
@@ -56,7 +57,8 @@ def operation_ended(draft: Draft, operation: Operation) -> None:
         reason = operation.reason or "its operation failed"
         failed = replace(target, state=TargetState.FAILED, ended_ms=draft.now_ms, reason=reason)
         text = f"host {target.host} of {maintenance.id} failed"
-        draft.put("maintenance.host-failed", text, failed)
+        tested = with_end_of_test(draft, target.maintenance, target.host)
+        draft.put("maintenance.host-failed", text, failed, *tested)
     draft.look_at(maintenance.number)
 
 
@@ -77,7 +79,8 @@ def _await_returns(draft: Draft, target: Target) -> None:
     if not left:
         done = replace(target, state=TargetState.DONE, ended_ms=draft.now_ms)
         text = f"host {target.host} of m-{target.maintenance} is done"
-        draft.put("maintenance.host-done", text, done)
+        tested = with_end_of_test(draft, target.maintenance, target.host)
+        draft.put("maintenance.host-done", text, done, *tested)
         return
     waits = replace(target, operation=min(left))
     if waits != draft.target(target.maintenance, target.host):

@@ -193,11 +193,16 @@ export function sayStart(text) {
 const said = (result) => {
   const what = {
     at: () => `the work starts on ${sayStart(result.start)}`,
-    now: () => "the work starts once its notice is over",
+    now: () =>
+      `the work starts once its notice is over${result.earliest ? `, on ${sayStart(result.earliest)} at the earliest` : ""}`,
     release: () => "handed back; the work may start at any time",
   }[result.decision]();
-  return result.agreed === false
-    ? `${what}, but only if the other owners on the host choose the same time or release; otherwise after the deadline.`
+  const conditions = [
+    result.agreed === false ? "the other owners on the host choose the same time or release" : "",
+    result.held ? "you press Resume, because you hold the host after your test" : "",
+  ].filter(Boolean);
+  return conditions.length
+    ? `${what}, but only if ${conditions.join(", and ")}; otherwise after the deadline.`
     : `${what}.`;
 };
 

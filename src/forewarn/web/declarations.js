@@ -161,7 +161,9 @@ function happens(each, one) {
   const start = one.start ? [moment(one.start), " ", ticking(one.start)] : "";
   const planned = start
     ? ["The work starts at ", start, "."]
-    : ["The work starts some time after ", moment(one.hand_back_deadline), "."];
+    : one.decision === "now"
+      ? "The work starts as soon as other work of the maintenance has ended."
+      : ["The work starts some time after ", moment(one.hand_back_deadline), "."];
   const choice = one.chosen_start ? moment(one.chosen_start) : "as soon as possible";
   const approved = one.approves ? "; the choice approves the event" : "";
   const by = one.chosen_by ? soft(`Chosen by ${one.chosen_by}${approved}.`) : "";
@@ -195,6 +197,8 @@ function happens(each, one) {
       return ["Handed back: the work may start at any time.", by];
     case "held":
       return ["Held after the test: no choice counts until the hand-back deadline. ", planned, by];
+    case "withdrawn":
+      return "The maintenance has ended without work on this host.";
     case "due":
       return ["The deadline has passed. ", planned, by];
     default:

@@ -79,6 +79,12 @@ const SAID = {
   refused: "the later deadline is refused:",
 };
 
+/** Names the choices that come before a test is over. */
+const tooEarly = (displaced) =>
+  `Chosen times that come before the test is over: ${displaced
+    .map((one) => `${one.host} on ${sayStart(one.start)}`)
+    .join(", ")}. Choose again.`;
+
 /** Says which hosts of an owner come first, and lets owners change that. */
 export function orderOf(each) {
   const orders = each.first_groups;
@@ -109,7 +115,12 @@ export function orderOf(each) {
     "div",
     {},
     orders.map(orderText),
-    isOver ? "" : rowButton("name_first_group", "Test first", options(only, each.id)),
+    isOver
+      ? ""
+      : rowButton("name_first_group", "Test first", {
+          ...options(only, each.id),
+          done: ({ displaced }) => displaced?.length && note(tooEarly(displaced)),
+        }),
   );
 }
 
@@ -118,9 +129,8 @@ export function deferralOf(each, one) {
   const { deferral, host } = one;
   if (!deferral) return "";
   const { state, until, owner, answer } = deferral;
-  const why = answer ? `: ${answer}` : ".";
-  if (state !== "asked")
-    return soft("A deadline of ", moment(until), ` was ${state}`, answer ? why : ".");
+  const why = answer && state !== "withdrawn" ? `: ${answer}` : ".";
+  if (state !== "asked") return soft("A deadline of ", moment(until), ` was ${state}`, why);
   const given = { owner, host };
   const options = { name: each.id, object: `${owner} on ${host}`, given };
   return [

@@ -109,6 +109,9 @@ class _OfHistory:
             self._had[key].append((since_ms, _FOREVER))
 
     def _apply(self, kind: str, key: str | int, row: Columns | None, at_ms: int) -> None:
+        before = self._rows.get((kind, key))
+        if kind == "group" and before and row and before["owner"] != row["owner"]:
+            self._leave(str(key), str(before["owner"]), at_ms)
         if row is None:
             self._rows.pop((kind, key), None)
         else:
@@ -122,14 +125,18 @@ class _OfHistory:
             begin_ms = self._started_ms.pop(name)
             measured_ms = int(self._rows["operation", row["operation"]]["interruption_ms"])
             end_ms = at_ms if measured_ms < 0 else min(at_ms, begin_ms + measured_ms)
-            group = str(row["group"])
-            for vm in json.loads(str(row["resources"])):
-                for owner in self._owners(group):
-                    self._lost[vm, group, owner].append((begin_ms, end_ms))
+            self._lose(row, self._owner(str(row["group"])), begin_ms, end_ms)
 
-    def _owners(self, group: str) -> set[str]:
-        """Return every owner that the group has had; the time of each is cut at its tenure."""
-        return {key[2] for key in self._had if key[1] == group} | {self._owner(group)}
+    def _leave(self, group: str, owner: str, at_ms: int) -> None:
+        """Count what is Started for the owner that a group leaves: nothing is measured by then."""
+        for name, begin_ms in self._started_ms.items():
+            row = self._rows["event", name]
+            if row["group"] == group:
+                self._lose(row, owner, begin_ms, at_ms)
+
+    def _lose(self, event: Columns, owner: str, begin_ms: int, end_ms: int) -> None:
+        for vm in json.loads(str(event["resources"])):
+            self._lost[vm, str(event["group"]), owner].append((begin_ms, end_ms))
 
     def _owner(self, group: str) -> str:
         return str(self._rows["group", group]["owner"])

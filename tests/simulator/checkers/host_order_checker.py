@@ -20,6 +20,8 @@ class Test:
     first: frozenset[str]
     after: frozenset[str]
     observation_ms: int
+    #: When work on a host with VMs of the group last ended, which may be on other hosts now.
+    tested_ms: int = 0
 
 
 def tests_of(maintenance: Maintenance, topology: Topology) -> list[Test]:
@@ -27,12 +29,21 @@ def tests_of(maintenance: Maintenance, topology: Topology) -> list[Test]:
     asked = maintenance.declaration.first_groups if maintenance.declaration else ()
     tests = []
     for each in asked:
+        group = topology.groups.get(each.group)
+        if group is None or group.owner != each.owner:
+            continue
         own = {vm.host for vm in topology.vms.values() if _owner(topology, vm.group) == each.owner}
         in_group = {vm.host for vm in topology.vms.values() if vm.group == each.group}
         first = in_group & own & {*maintenance.hosts}
         after = (own & {*maintenance.hosts}) - first
         tests.append(
-            Test(each.owner, frozenset(first), frozenset(after), each.observation_s * 1000)
+            Test(
+                each.owner,
+                frozenset(first),
+                frozenset(after),
+                each.observation_s * 1000,
+                each.tested_ms,
+            )
         )
     follows = {(x.owner, y.owner) for x in tests for y in tests if x.after & y.first}
     for via in tests:
@@ -41,7 +52,7 @@ def tests_of(maintenance: Maintenance, topology: Topology) -> list[Test]:
     return [
         each
         for each in tests
-        if each.first
+        if (each.first or each.tested_ms)
         and (each.owner, each.owner) not in follows
         and not each.after & {*maintenance.canary_hosts}
     ]
@@ -62,7 +73,8 @@ def untested(
         if start_ms >= _lapses_ms(maintenance, test):
             continue
         ends = [each.ended_ms for each in worked_on if each is not None and each.ended_ms]
-        if len(ends) < len(test.first) or max(ends) + test.observation_ms > start_ms:
+        over_ms = max([test.tested_ms, *ends]) + test.observation_ms
+        if len(ends) < len(test.first) or over_ms > start_ms:
             return f"the test of {test.owner or 'no owner'}"
     return ""
 
@@ -78,6 +90,7 @@ def orders_at(state: State, maintenance: Maintenance, now_ms: int) -> tuple[Host
         if now_ms >= _lapses_ms(maintenance, test):
             continue
         ends = [each.ended_ms or 0 for each in targets.values() if each is not None]
+        ends.append(test.tested_ms)
         orders.append(
             HostOrder(
                 tuple(sorted(name for name, each in targets.items() if each is None)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
@@ -39,6 +40,8 @@ from forewarn.protocol.timestamps import duration_text, parse
 from forewarn.validation.toml_reader import read_toml
 
 declaration = noun_app("declaration")
+#: How often and at which intervals, in seconds, a command looks for the plan after a choice.
+PLANNED_TRIES, PLANNED_EVERY_S = 10, 0.3
 DeclarationId: TypeAlias = Annotated[str, Parameter(name="ID", help="m-12")]
 
 
@@ -365,6 +368,10 @@ def _order(id_: str, act: str, common: ServerOptions, **members: object) -> int:
     orders = answer["declaration"]["first_groups"]
     for each in orders:
         print(order_text(each))
+    for each in answer.get("displaced", []):
+        owner = f" ({each['owner']})" if each["owner"] else ""
+        start = local_time(each["start"])
+        print(f"The choice of {start} for {each['host']}{owner} comes too early; choose again.")
     if not orders:
         note("No test group is named.")
     return OK
@@ -390,12 +397,10 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
     """Return the state of a request for a later hand-back deadline, with its reason."""
     if not each:
         return ""
-    if each["state"] == "refused":
-        request = f"the request for a deadline of {local_time(each['until'])} was"
-        if each["answer"] == "withdrawn":
-            return f"{request} withdrawn"
-        refusal = f"{request} refused"
-        return f"{refusal}: {each['answer']}" if each["answer"] else refusal
+    if each["state"] in {"refused", "withdrawn"}:
+        text = f"the request for a deadline of {local_time(each['until'])} was {each['state']}"
+        reason = each["answer"] if each["state"] == "refused" else ""
+        return f"{text}: {reason}" if reason else text
     text = f"{each['state']} until {local_time(each['until'])}"
     if each["state"] == "asked":
         return f"{text}; an operator decides by {when(each['decide_by'], now_ms)}"
@@ -474,13 +479,36 @@ def _send(
     if common.structured:
         print_structured(common, answer)
         return OK if possible else REFUSED
-    _print_results(results)
+    _print_results(id_, results, {} if dry_run else _resources_at_once(client, id_, results))
     if dry_run:
         note("Nothing was changed.")
     return OK if possible else REFUSED
 
 
-def _print_results(results: list[Answer]) -> None:
+_Resources: TypeAlias = dict[tuple[str, str], Answer]
+
+
+def _resources_at_once(client: ApiClient, id_: str, results: list[Answer]) -> _Resources:
+    """Return the resources whose work may start at any time, once it is planned, by host and owner.
+
+    Waits `PLANNED_TRIES` times for the plan; without it, their start is not known.
+    """
+    wanted = {
+        (each["host"], each["owner"])
+        for each in results
+        if each["possible"] and not each["start"] and each["agreed"] and not each["held"]
+    }
+    for _ in range(PLANNED_TRIES if wanted else 0):
+        resources = client.get(f"/v1/declarations/{part(id_)}")["declaration"]["resources"]
+        every = {(each["host"], each["owner"]): each for each in resources}
+        planned = {place: each for place in wanted if (each := every.get(place)) and each["start"]}
+        if len(planned) == len(wanted):
+            return planned
+        threading.Event().wait(PLANNED_EVERY_S)
+    return {}
+
+
+def _print_results(id_: str, results: list[Answer], at_once: _Resources) -> None:
     """Print the answer to each choice, with its owner if there are several."""
     several = len({each["owner"] for each in results}) > 1
     for each in results:
@@ -492,7 +520,8 @@ def _print_results(results: list[Answer]) -> None:
             for one in each["openings"]:
                 print(f"  opening: {local_time(one['start'])}")
         else:
-            print(f"{where}: {_chosen_text(each)}")
+            resource = at_once.get((each["host"], each["owner"]))
+            print(f"{where}: {_chosen_text(id_, each, resource)}")
     if not results:
         note("The rule chooses nothing: no opening is within its window, or all have a choice.")
 
@@ -516,19 +545,33 @@ def _in_lines(refused: ApiRefused, lines: tuple[int, ...]) -> ApiRefused:
     )
 
 
-def _chosen_text(result: Answer) -> str:
-    """Return what was chosen, and under which condition it counts."""
+def _chosen_text(id_: str, result: Answer, resource: Answer | None) -> str:
+    """Return what was chosen, when the work starts, and under which condition it counts."""
     if result["start"]:
         text = local_time(result["start"])
         unless = "the other owners of the host choose the same time or release"
     else:
         text = result["decision"]
+        if resource is not None:
+            return f"{text}: {_start_text(resource)}"
         if result.get("earliest"):
             text = f"{text}, from {local_time(result['earliest'])} at the earliest"
         unless = "the other owners of the host also choose now or release"
-    if result.get("agreed", True):
+    conditions = [] if result.get("agreed", True) else [unless]
+    if result.get("held"):
+        conditions.append(f"you take back the hold with `forewarn declaration resume {id_}`")
+    if not conditions:
         return text
-    return f"{text}, only if {unless}; else after the deadline"
+    return f"{text}, only if {' and '.join(conditions)}; else after the deadline"
+
+
+def _start_text(resource: Answer) -> str:
+    """Return when work that may start at any time starts."""
+    start = local_time(resource["start"])
+    if resource["state"] == "announced":
+        by = "the choice approves it" if resource["approves"] else "its VMs approve"
+        return f"its event is announced; the work starts once {by}, at the latest at {start}"
+    return f"the work is planned to start at {start} at the latest"
 
 
 def local_time(text: str) -> str:

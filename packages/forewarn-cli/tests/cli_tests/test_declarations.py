@@ -246,6 +246,16 @@ def test_work_that_starts_at_any_time_has_an_earliest_start(run: Run, number: st
     assert "now, from 20" in done.out
 
 
+def test_choosing_now_says_when_the_work_starts(live: Live, run: Run, number: str) -> None:
+    """By the plan, which is made at once. Source: T-2."""
+    done = run("declaration", "choose", number, "--host", "h2", "--now")
+    assert done.status == OK
+    assert "the work starts once its VMs approve, at the latest at 20" in done.out, done
+    live.planned()
+    [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
+    assert (resource["state"], resource["start"][:-5] in done.out) == ("announced", True)
+
+
 def test_past_time_is_refused_as_past(run: Run, number: str) -> None:
     """Not for its notice. Source: T-2."""
     past = run("declaration", "choose", number, "--host", "h2", "--at", "2020-01-20T02:00:00Z")
