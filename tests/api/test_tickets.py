@@ -170,3 +170,33 @@ def test_external_id_and_unknown_tickets(people: People) -> None:
     )
     for wrong in ("t-999", "x"):
         assert people.call("operator", "GET", f"/v1/tickets/{wrong}").code == "unknown-ticket"
+
+
+def test_ticket_that_was_closed_by_mistake_is_reopened(people: People) -> None:
+    """Its dialogue has the reason, and it can be resolved again. Source: T-9."""
+    ticket = people.report()
+    path = f"/v1/tickets/{ticket['id']}"
+    reason = {"text": "closed by mistake"}
+    early = people.call("shop", "POST", f"{path}/reopen", reason)
+    assert (early.status, early.code) == (409, "ticket-wrong-state")
+    assert people.call("shop", "POST", f"{path}/close", {}).status == 200
+    assert people.call("bank", "POST", f"{path}/reopen", reason).status == 404
+    reopened = people.call("shop", "POST", f"{path}/reopen", reason).json
+    assert (reopened["state"], reopened["closed"], reopened["due"]) == ("open", None, None)
+    assert reopened["texts"][-1] | {"at": ""} == {"at": "", "by": "owner", **reason}
+    live = people.call("shop", "GET", "/v1/tickets?live=true").json["tickets"]
+    assert [each["id"] for each in live] == [ticket["id"]]
+    refused = {"text": "It is not our hardware."}
+    assert people.call("operator", "POST", f"{path}/refuse", refused).json["state"] == "refused"
+    assert people.call("operator", "POST", f"{path}/reopen", reason).json["state"] == "open"
+    entries = people.call("operator", "GET", "/v1/history?limit=500").json["entries"]
+    assert [each["action"] for each in entries].count("ticket.reopened") == 2
+
+
+def test_owner_reopens_no_ticket_of_an_operator(people: People) -> None:
+    """Only its own reports. Source: T-9, P-3."""
+    form = REPORT | {"type": "repair"}
+    ticket = people.call("operator", "POST", "/v1/tickets", form).json
+    path = f"/v1/tickets/{ticket['id']}"
+    assert people.call("operator", "POST", f"{path}/close", {}).status == 200
+    assert people.call("shop", "POST", f"{path}/reopen", {"text": "no"}).status == 403

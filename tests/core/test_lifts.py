@@ -5,11 +5,12 @@ import pytest
 from forewarn.access.roles import Authority
 from forewarn.core.guards import ConfirmationNeeded
 from forewarn.core.impact import Cause
-from forewarn.core.refusals import LiftRefused, OwnReview
+from forewarn.core.refusals import LiftRefused, OwnReview, TicketWrongState
 from forewarn.core.stimulus import (
     ApplyPolicy,
     LiftConfirmation,
     MoveTicket,
+    ReopenTicket,
     RequestMaintenance,
     Tick,
 )
@@ -79,6 +80,22 @@ def test_another_person_closes_the_review_with_a_text(rig: Rig) -> None:
     rig.tell(MoveTicket(review.number, TicketMove.CLOSE, "the fire was real"))
     rig.caller = KIM
     rig.refuses(FAIL, ConfirmationNeeded)
+
+
+def test_reopened_review_is_no_lift(rig: Rig) -> None:
+    """Its lift stays over, also if it is taken up again within its time. Source: T-9, T-14."""
+    lifted(rig)
+    [review] = tickets(rig)
+    rig.caller = LEE
+    rig.tell(MoveTicket(review.number, TicketMove.CLOSE, "the fire was real"))
+    [closed] = tickets(rig)
+    reopen = ReopenTicket(closed.number, "closed by mistake", ended=closed)
+    rig.tell(reopen, MoveTicket(review.number, TicketMove.WORK))
+    [review] = tickets(rig)
+    assert (review.state, review.closed_ms) == (TicketState.IN_WORK, None)
+    rig.caller = KIM
+    rig.refuses(FAIL, ConfirmationNeeded)
+    rig.refuses(reopen, TicketWrongState)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from forewarn.core.stimulus import (
     OpenTicket,
     PlaneStimulus,
     PostponeHosts,
+    ReopenTicket,
     RequestMaintenance,
     WithdrawDeferral,
 )
@@ -174,6 +175,8 @@ def check_stimulus(stimulus: PlaneStimulus, layout: Topology) -> None:
             _check_places(stimulus.places, layout)
         case NameFirstGroup() | HoldHosts():
             _check_owner(stimulus.owner, layout)
+        case ReopenTicket():
+            pass  # the route has found a report of the caller
         case Acknowledge() | PostponeHosts() | ChangeTopology():
             pass  # the caller's own state contains only permitted records
         case _:

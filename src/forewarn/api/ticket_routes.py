@@ -19,7 +19,13 @@ from forewarn.control.plane import StateView
 from forewarn.core.lifts import LIFTABLE
 from forewarn.core.naming import RACK
 from forewarn.core.refusals import TicketWrongState, UnknownTicket
-from forewarn.core.stimulus import LiftConfirmation, LinkTicket, MoveTicket, OpenTicket
+from forewarn.core.stimulus import (
+    LiftConfirmation,
+    LinkTicket,
+    MoveTicket,
+    OpenTicket,
+    ReopenTicket,
+)
 from forewarn.core.ticket import (
     TICKET_TEXT_MAX,
     HardwareCategory,
@@ -207,9 +213,8 @@ async def open_ticket(call: ApiCall) -> ApiResponse:
 
 
 async def _move(call: ApiCall, move: TicketMove) -> ApiResponse:
-    ticket, owners = await _find(call), call.control.owners
-    if owners is not None and ticket.type is not TicketType.REPORT:
-        raise NotPermitted(principal=call.principal.name, permission=Permission.OPERATE.value)
+    ticket = await _find(call)
+    by = _speaker(call, ticket)
     if not ticket.live:
         raise TicketWrongState(ticket=ticket.id, state=ticket.state.value, asked=MOVED[move])
     form, operation = call.form, 0
@@ -224,7 +229,7 @@ async def _move(call: ApiCall, move: TicketMove) -> ApiResponse:
         form.get("text", ""),
         action=form.get("action", ""),
         operation=operation,
-        by="" if owners is None else f"owner {', '.join(ticket.owners)}",
+        by=by,
     )
     await call.control.submit(stimulus, call.actor)
     return _answer(call, await _read(call, ticket.number))
@@ -250,6 +255,33 @@ async def answer_ticket(call: ApiCall) -> ApiResponse:
 async def close_ticket(call: ApiCall) -> ApiResponse:
     """Close a ticket; owners can close their own reports."""
     return await _move(call, TicketMove.CLOSE)
+
+
+@Route(
+    "POST /v1/tickets/{id}/reopen",
+    Permission.REQUEST,
+    form=Form("ReopenTicket", "The reason to reopen a ticket.", (_REASON,)),
+    answer=TICKET.schema(),
+)
+async def reopen_ticket(call: ApiCall) -> ApiResponse:
+    """Reopen a closed or refused ticket; owners can reopen their own reports."""
+    ticket = await _find(call)
+    stimulus = ReopenTicket(ticket.number, str(call.form["text"]), _speaker(call, ticket))
+    await call.control.submit(stimulus, call.actor)
+    return _answer(call, await _read(call, ticket.number))
+
+
+def _speaker(call: ApiCall, ticket: Ticket) -> str:
+    """Return who acts on a ticket, as its readers see it; empty: the actor.
+
+    Raises:
+        NotPermitted: an owner acts on a ticket that is not a report.
+    """
+    if call.control.owners is None:
+        return ""
+    if ticket.type is not TicketType.REPORT:
+        raise NotPermitted(principal=call.principal.name, permission=Permission.OPERATE.value)
+    return f"owner {', '.join(ticket.owners)}"
 
 
 @Route(

@@ -435,6 +435,9 @@ ticket answer t-12 --text "It has failed again."
 ticket close t-12
 ticket close t-12 --action "GPU replaced"
 
+ticket reopen t-12 --reason "closed by mistake"
+ticket reopen t-12 --reason "It has failed again."
+
 ticket ask t-12 --text "Since when?"
 ticket ask t-12 --text "May we reboot it now?"
 

@@ -29,6 +29,7 @@ from forewarn.core.stimulus import (
     OperatorWord,
     PlaneStimulus,
     Recover,
+    ReopenTicket,
     Retry,
     act_of,
 )
@@ -235,6 +236,8 @@ class ControlPlane(StateView):
         )
         # A change of the fleet may contain thousands of records, which all stay in memory.
         act = act_of(stimulus)
+        if isinstance(stimulus, ReopenTicket):
+            stimulus = replace(stimulus, ended=self.store.ticket(stimulus.ticket))
         with uncollected() if isinstance(act, ChangeTopology) else nullcontext():
             try:
                 return take(self.state, stimulus, now_ms=now_ms, terms=terms)

@@ -87,6 +87,7 @@ ACTIONS: dict[str, str] = {
     "ticket.resolved": "The work of a ticket is done; its owner may agree.",
     "ticket.refused": "A ticket was refused.",
     "ticket.closed": "A ticket is closed.",
+    "ticket.reopened": "An ended ticket is open again.",
     "ticket.used": "A call was executed without a second person, because its confirmation was "
     "lifted.",
     "ticket.linked": "The id of a ticket in another system has changed.",

@@ -365,6 +365,7 @@ _HANDLERS: dict[type[FleetStimulus], Callable[[Draft, Never], tuple[int, ...] | 
     stimuli.LiftConfirmation: lift,
     stimuli.OpenTicket: tickets.open_ticket,
     stimuli.MoveTicket: tickets.move,
+    stimuli.ReopenTicket: tickets.reopen,
     stimuli.LinkTicket: tickets.link,
 }
 

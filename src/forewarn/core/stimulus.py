@@ -13,7 +13,7 @@ from forewarn.core.impact import TRAITS, Cause, Impact, Source
 from forewarn.core.maintenance import Declaration, Maintenance, MaintenancePlan
 from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import AppliedPolicy
-from forewarn.core.ticket import HardwareCategory, TicketMove, TicketTarget, TicketType
+from forewarn.core.ticket import HardwareCategory, Ticket, TicketMove, TicketTarget, TicketType
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.policy import Budget, ConfirmedAct, MaintenancePolicy
 from forewarn.replication.requests import ApprovalRequest
@@ -383,6 +383,18 @@ class MoveTicket(CoreStimulus):
 
 
 @value
+class ReopenTicket(CoreStimulus):
+    """A principal reopens an ended ticket, with the reason. Source: T-9."""
+
+    ticket: int
+    text: str
+    #: Who says it, as the ticket's readers see it; empty: the actor.
+    by: str = ""
+    #: The ended ticket: the state has only live ones, so the control plane adds it from the store.
+    ended: Ticket | None = None
+
+
+@value
 class LiftConfirmation(CoreStimulus):
     """A principal lifts a confirmation for its own calls, for a time. Source: T-14."""
 
@@ -398,6 +410,8 @@ class LinkTicket(CoreStimulus):
 
     ticket: int
     external: str
+    #: Whether an id that the ticket has already stays.
+    keeps: bool = False
 
 
 @value

@@ -79,6 +79,7 @@ class TicketMove(Word):
     RESOLVE = "resolve"
     REFUSE = "refuse"
     CLOSE = "close"
+    REOPEN = "reopen"
 
 
 TICKET_MOVES: dict[tuple[TicketState, TicketMove], TicketState] = {
@@ -99,6 +100,8 @@ TICKET_MOVES: dict[tuple[TicketState, TicketMove], TicketState] = {
     (TicketState.IN_WORK, TicketMove.CLOSE): TicketState.CLOSED,
     (TicketState.RESOLVED, TicketMove.ANSWER): TicketState.OPEN,
     (TicketState.RESOLVED, TicketMove.CLOSE): TicketState.CLOSED,
+    (TicketState.CLOSED, TicketMove.REOPEN): TicketState.OPEN,
+    (TicketState.REFUSED, TicketMove.REOPEN): TicketState.OPEN,
 }
 ENDED_TICKET = frozenset({TicketState.CLOSED, TicketState.REFUSED})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft
 from forewarn.core.impact import SECOND_MS
@@ -41,6 +43,7 @@ MOVED = {
     TicketMove.RESOLVE: "resolved",
     TicketMove.REFUSE: "refused",
     TicketMove.CLOSE: "closed",
+    TicketMove.REOPEN: "reopened",
 }
 
 
@@ -64,10 +67,8 @@ def open_ticket(draft: Draft, request: stimuli.OpenTicket) -> tuple[int, ...]:
         raise _unknown(request.target_kind, request.target)
     if request.type is TicketType.RETIREMENT and not request.due_ms:
         raise TicketInvalid(target=request.target, problem="a retirement needs a time")
-    for owner in owners if request.owners is not None else ():
-        live = sum(owner in each.owners for each in draft.state.tickets.values())
-        if live >= LIVE_MAX:
-            raise TooManyTickets(whose=owner, limit=LIVE_MAX, things="tickets")
+    if request.owners is not None:
+        _check_count(draft, owners)
     of_rack = request.target_kind is TicketTarget.RACK
     ticket = Ticket(
         draft.next_number(),
@@ -132,14 +133,53 @@ def move(draft: Draft, request: stimuli.MoveTicket) -> tuple[int, ...]:
     return (after.number,)
 
 
+def reopen(draft: Draft, request: stimuli.ReopenTicket) -> tuple[int, ...]:
+    """Reopen a ticket that was closed or refused by mistake. See T-9.
+
+    It waits as a new one does: nothing closes it by time, and a lift of its review is over.
+
+    Raises:
+        UnknownTicket: there is no such ticket any more.
+        TicketWrongState: the ticket is live, or was reopened meanwhile.
+        TooManyTickets: an owner has too many live tickets, or the ticket too many texts.
+    """
+    before = draft.state.tickets.get(request.ticket, request.ended)
+    if before is None:
+        raise UnknownTicket(name=f"t-{request.ticket}")
+    if before.live:
+        again = MOVED[TicketMove.REOPEN]
+        raise TicketWrongState(ticket=before.id, state=before.state.value, asked=again)
+    if before.type is TicketType.REPORT:
+        _check_count(draft, before.owners)
+    if len(before.texts) >= TEXTS_MAX:
+        raise TooManyTickets(whose=before.id, limit=TEXTS_MAX, things="texts")
+    entry = TicketText(draft.now_ms, request.by or draft.actor, request.text)
+    after = replace(
+        move_ticket(before, TicketMove.REOPEN, draft.now_ms),
+        texts=(*before.texts, entry),
+        due_ms=before.due_ms if before.type is TicketType.RETIREMENT else None,
+    )
+    draft.put("ticket.reopened", f"{after.id} is reopened: {request.text}", after)
+    return (after.number,)
+
+
+def _check_count(draft: Draft, owners: Iterable[str]) -> None:
+    """Refuse one more ticket of an owner with too many; O(live tickets) for each owner."""
+    for owner in owners:
+        live = sum(owner in each.owners for each in draft.state.tickets.values())
+        if live >= LIVE_MAX:
+            raise TooManyTickets(whose=owner, limit=LIVE_MAX, things="tickets")
+
+
 def link(draft: Draft, request: stimuli.LinkTicket) -> tuple[int, ...]:
-    """Record the id of a ticket in another system. See T-10.
+    """Record the id of a ticket in another system; a system's answer replaces none. See T-10.
 
     Raises:
         UnknownTicket: no live ticket has this number.
     """
     before = _live(draft, request.ticket)
-    if before.external != request.external:
+    kept = request.keeps and before.external
+    if before.external != request.external and not kept:
         after = replace(before, external=request.external, updated_ms=draft.now_ms)
         draft.put("ticket.linked", f"{after.id} is {after.external or 'not linked'}", after)
     return (before.number,)

@@ -179,7 +179,8 @@ class WebhookSink:
         for event in events if self._reads_links else ():
             ticket, action = event["data"].get("ticket"), event["data"]["action"]
             if ticket and action != LINKED and (external := self._external(response.body)):
-                self._links.append(LinkTicket(int(ticket["id"].removeprefix("t-")), external))
+                number = int(ticket["id"].removeprefix("t-"))
+                self._links.append(LinkTicket(number, external, keeps=True))
 
     def _external(self, body: bytes) -> str:
         """Return the id of the receiver's ticket of an answer; empty: it names none."""

@@ -77,12 +77,12 @@ export function ticket(main, id) {
             " ",
             h("span", { className: "soft" }, each.id),
           ],
-          each.closed || (each.type !== "report" && !may("ask_ticket")) // owners act on reports
+          each.type !== "report" && !may("ask_ticket") // owners act on reports
             ? ""
             : buttonGroup(
                 `Actions on ${each.id}`,
-                Object.entries(MOVES).map(([route, label]) =>
-                  rowButton(route, label, { name: each.id }),
+                Object.entries(each.closed ? { reopen_ticket: "Reopen" } : MOVES).map(
+                  ([route, label]) => rowButton(route, label, { name: each.id }),
                 ),
               ),
         ),

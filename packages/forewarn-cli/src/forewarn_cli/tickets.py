@@ -170,6 +170,18 @@ def _close(
     return _post(common, id_, "close", "closed", text=text, action=action)
 
 
+@ticket.command(name="reopen")
+def _reopen(
+    id_: TicketId,
+    /,
+    *,
+    text: Annotated[str, Parameter(name="--reason", help="the reason")],
+    common: ServerOptions = COMMON,
+) -> int:
+    """Reopen a closed or refused ticket; owners can reopen their own reports."""
+    return _post(common, id_, "reopen", "open again", text=text)
+
+
 @ticket.command(name="ask")
 def _ask(
     id_: TicketId,
