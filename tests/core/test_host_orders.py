@@ -377,7 +377,7 @@ def test_hold_survives_another_test_group_but_not_the_end_of_the_order() -> None
     name(rig, number)
     rig.tell(words.HoldHosts(number, "shop", "errors on h2", "shop"))
     name(rig, number, "more")
-    assert seen(rig, number).orders[0].asked.held == "errors on h2"
+    assert seen(rig, number).orders[0].first_group.held == "errors on h2"
     name(rig, number, "")
     name(rig, number)
-    assert seen(rig, number).orders[0].asked.held == ""
+    assert seen(rig, number).orders[0].first_group.held == ""

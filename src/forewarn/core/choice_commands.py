@@ -163,7 +163,7 @@ def _of_other_owner(
 ) -> Blocker:
     """Return the blocker of a test in words for an owner that has not asked for the test."""
     orders = owner_orders(draft.state, maintenance)
-    if any(each.asked.owner == choice.owner and choice.host in each.after for each in orders):
+    if any(each.first_group.owner == choice.owner and choice.host in each.after for each in orders):
         return blocker
     text = (
         "another owner of the host tests on other hosts first; choose an opening after that test, "
