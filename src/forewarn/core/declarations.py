@@ -202,7 +202,9 @@ def _resources(
             continue
         stands, start_ms = _stands(state, maintenance, host)
         if not stands:
-            start_ms = _start_ms(state, maintenance, host, planned_ms.get(host, 0), now_ms)
+            start_ms = _start_ms(
+                state, maintenance, host, planned_ms=planned_ms.get(host, 0), now_ms=now_ms
+            )
         shared = len(owners_on(state, host)) > 1
         changed_ms = _changed_ms(state, maintenance, host)
         for owner, vms in sorted(owners.items()):
@@ -233,7 +235,7 @@ def _resources(
 
 
 def _start_ms(
-    state: State, maintenance: Maintenance, host: str, planned_ms: int, now_ms: int
+    state: State, maintenance: Maintenance, host: str, *, planned_ms: int, now_ms: int
 ) -> int:
     """Return the start of work that is not announced, ms since the epoch UTC; 0: not known yet.
 
