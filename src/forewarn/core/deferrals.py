@@ -50,7 +50,7 @@ class Deferral:
 
     @property
     def shown_state(self) -> DeferralState:
-        """The state for callers, who tell a withdrawn request from a refused one."""
+        """The state for callers: a withdrawn request is shown as one, and not as refused."""
         withdrawn = self.state is DeferralState.REFUSED and self.answer == WITHDRAWN_ANSWER
         return DeferralState.WITHDRAWN if withdrawn else self.state
 
