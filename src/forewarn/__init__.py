@@ -11,6 +11,11 @@ TYPE_CHECKING = False  # `typing` needs too much memory
 if TYPE_CHECKING:
     from forewarn.agent.sdk.aio import AsyncClient
     from forewarn.agent.sdk.client import Client
+    from forewarn.agent.sdk.declarations import (
+        ChoiceNotAccepted,
+        Declarations,
+        DeclarationsUnavailable,
+    )
     from forewarn.agent.sdk.dialogue import (
         ClientClosed,
         RequestRejected,
@@ -26,8 +31,11 @@ __all__ = [
     "VERSIONS",
     "AsyncClient",
     "CallerError",
+    "ChoiceNotAccepted",
     "Client",
     "ClientClosed",
+    "Declarations",
+    "DeclarationsUnavailable",
     "Document",
     "ForewarnError",
     "Handler",
@@ -43,8 +51,11 @@ _HOMES = {
     "VERSIONS": "forewarn.protocol.versions",
     "AsyncClient": "forewarn.agent.sdk.aio",
     "CallerError": "forewarn.errors",
+    "ChoiceNotAccepted": "forewarn.agent.sdk.declarations",
     "Client": "forewarn.agent.sdk.client",
     "ClientClosed": "forewarn.agent.sdk.dialogue",
+    "Declarations": "forewarn.agent.sdk.declarations",
+    "DeclarationsUnavailable": "forewarn.agent.sdk.declarations",
     "Document": "forewarn.protocol.documents",
     "ForewarnError": "forewarn.errors",
     "Handler": "forewarn.agent.sdk.handler",

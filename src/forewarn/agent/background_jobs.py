@@ -1,4 +1,4 @@
-"""Background jobs: separate processes that send notifications, ask other VMs, and mark the node.
+"""Background jobs: separate processes that notify, ask other VMs, mark the node, and choose.
 
 Jobs never delay a hook, a poll or an approval. The processes load TLS and HTTP, which saves memory
 in the agent.
@@ -13,7 +13,7 @@ from forewarn.agent.commands import own_command
 from forewarn.agent.core.records import event_form
 from forewarn.agent.core.values import PEER_WORDS, AnnounceIntent, PeersSeen
 from forewarn.agent.hooks import NEVER_STARTED
-from forewarn.agent.json_fields import FieldInvalid, words
+from forewarn.agent.json_fields import FieldInvalid, number, words
 from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
 
+CHOOSE_S = 3600  # seconds between two looks at declared maintenances
 JOBS_MAX = 500  # most waiting jobs; for a further job, the oldest is dropped and logged
 JOB_MS = 60_000  # time after which a job is killed
 LOOK_MS = 50
@@ -37,9 +38,15 @@ class BackgroundJobs:
         self._settings = settings
         self._room = room
         self._log = log
-        self._lanes: dict[str, list[dict[str, object]]] = {"notify": [], "peers": [], "node": []}
+        self._lanes: dict[str, list[dict[str, object]]] = {
+            "notify": [],
+            "peers": [],
+            "node": [],
+            "choose": [],
+        }
         self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
         self._node_ended: tuple[int, str] | None = None
+        self._choose_ms = 0
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
         """Send a notification to the configured receivers."""
@@ -78,6 +85,29 @@ class BackgroundJobs:
         ended, self._node_ended = self._node_ended, None
         return ended
 
+    def choose(self, identity: Identity, now_ms: int) -> None:
+        """Look for declared maintenances that wait for a choice, at the configured interval.
+
+        Source: T-2.
+        """
+        settings = self._settings.choose
+        every_ms = int(number(settings, "interval_s", CHOOSE_S)) * 1000
+        if not settings or 0 < self._choose_ms - now_ms <= every_ms:
+            return
+        self._choose_ms = now_ms + every_ms
+        self._add("choose", {"names": sorted(identity.names), "settings": settings})
+
+    def _chose(self, status: int, output: str) -> None:
+        """Log what a rule has chosen, and once each problem."""
+        problems = [output] if status else _lines(output, "problems")
+        if problems:
+            text = f"The rule cannot choose: {'; '.join(problems)}"
+            self._log.once("choose-failed", text, level="warning")
+        elif self._log.clear("choose-failed"):
+            self._log.say("choose-again", "The rule can choose again.")
+        for each in [] if status else _lines(output, "chosen"):
+            self._log.say("chosen", f"The rule chose a start of declared work: {each}.")
+
     def turn(self, now_ms: int) -> tuple[PeersSeen, ...]:
         """Finish ended jobs, stop late jobs, and begin waiting ones.
 
@@ -96,6 +126,8 @@ class BackgroundJobs:
             del self._running[lane]
             if lane == "node":
                 self._node_ended = (status, output)
+            elif lane == "choose":
+                self._chose(status, output)
             elif status:
                 self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
             elif form.get("what") == "ask":
@@ -124,6 +156,8 @@ class BackgroundJobs:
             times.append(now_ms + LOOK_MS)
         if any(jobs for lane, jobs in self._lanes.items() if lane not in self._running):
             times.append(now_ms)
+        if self._settings.choose:
+            times.append(self._choose_ms)
         return min(times, default=None)
 
     def _add(self, lane: str, form: dict[str, object]) -> None:
@@ -154,6 +188,14 @@ class BackgroundJobs:
                     self._log.say("side-failed", f"{lane} failed: {error}", level="warning")
             else:
                 self._running[lane] = (child, form, now_ms + JOB_MS)
+
+
+def _lines(output: str, name: str) -> list[str]:
+    """Return a list of texts of a job's output; empty if the output is not readable."""
+    try:
+        return words(json.loads(output), name)
+    except (ValueError, AttributeError, FieldInvalid):
+        return []
 
 
 def _subject(form: dict[str, object]) -> tuple[object, object]:

@@ -50,6 +50,7 @@ INHERITED = (
 
 FILE_BYTES_MAX = 1024 * 1024
 STEPS_MAX = 200  # limit for steps and checks, and for rules
+CHOOSE_S, CHOOSE_S_MIN = 3600, 60  # seconds between two looks at declared maintenances
 TABLES = {
     "agent": "",
     "status": "status_",
@@ -57,6 +58,7 @@ TABLES = {
     "notify": None,
     "coordination": None,
     "kubernetes": None,
+    "choose": None,
     "step": None,
     "rule": None,
 }
@@ -93,6 +95,18 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "server": str,
         "token_file": str,
         "ca_file": str,
+    },
+    "choose": {
+        "url": str,
+        "token_file": str,
+        "ca_file": str,
+        "interval_s": int,
+        "weekdays": list,
+        "from": str,
+        "to": str,
+        "time_zone": str,
+        "otherwise": ("nothing", "last", "first", "release"),
+        "approve": bool,
     },
 }
 STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
@@ -223,7 +237,23 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
             form[name] = _check_type(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
     form["kubernetes"] = _kubernetes(_table(form, "kubernetes"), where=f"{path}: [kubernetes]")
+    _check_choose(_table(form, "choose"), where=f"{path}: [choose]")
     return form
+
+
+def _check_choose(table: dict[str, object], *, where: str) -> None:
+    """Check the address, the token and the window of the rule, if a rule chooses."""
+    if not table:
+        return
+    if not is_protected(str(table.get("url", ""))):
+        raise ConfigInvalid(where=f"{where} url", reason="must be https, or on this machine")
+    for name in ("token_file", "from", "to"):
+        if not table.get(name):
+            raise ConfigInvalid(where=where, reason=f"{name} is missing")
+    interval_s = table.setdefault("interval_s", CHOOSE_S)
+    if not isinstance(interval_s, int) or not CHOOSE_S_MIN <= interval_s <= 86_400:
+        reason = f"must be {CHOOSE_S_MIN} to 86400"
+        raise ConfigInvalid(where=f"{where} interval_s", reason=reason)
 
 
 def _kubernetes(table: dict[str, object], *, where: str) -> dict[str, object]:

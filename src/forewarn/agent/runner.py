@@ -337,6 +337,7 @@ class Runner:
             return
         if self.core.generation == self._written:
             self._children.tidy()
+        self._side.choose(self.identity, now_ms)
         self._step_core(self._side.turn(now_ms))
         if self._node is not None:
             self._mark_node(self._node, now_ms)

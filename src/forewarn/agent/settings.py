@@ -46,6 +46,7 @@ DEFAULTS: dict[str, object] = {
     "notify": {},
     "coordination": {},
     "kubernetes": {},
+    "choose": {},
 }
 
 
@@ -101,6 +102,9 @@ class AgentSettings:
     coordination: dict[str, object] | None
     #: How to mark the VM's Kubernetes node; empty: not; see `node_job.py`.
     kubernetes: dict[str, object]
+    #: The rule that chooses when declared work may disturb this VM; empty: none; see
+    #: `choice_job.py`.
+    choose: dict[str, object]
     #: The rules; the first match decides.
     rules: tuple[Rule, ...]
 

@@ -19,6 +19,7 @@ OWN = {
     "notify": "forewarn.agent.notify",
     "peers": "forewarn.agent.peers",
     "node": "forewarn.agent.node_job",
+    "choose": "forewarn.agent.choice_job",
 }
 FAILED_STATUS = 1
 USAGE_STATUS = 2
@@ -27,7 +28,7 @@ USAGE_STATUS = 2
 def do(words: list[str]) -> int:
     """Run the named part with JSON on standard input; return the exit status.
 
-    The words are `notify`, `peers`, `node`, PREPARATION PHASE, or `outcome` ENDPOINT EVENT COMMAND.
+    The words are a name of `OWN`, PREPARATION PHASE, or `outcome` ENDPOINT EVENT COMMAND.
     """
     name, phase = (*words, "", "")[:2]
     try:
