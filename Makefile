@@ -187,6 +187,7 @@ docs: $(DEV)  ## rewrite the generated pages and diagrams
 
 pictures: $(DEV)  ## take the documents' pictures of the page again
 	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.story_pictures
 
 book: $(DEV)  ## build a site of the documents with search in .build/book/site
 	$(BIN)/python -m tools.book

@@ -118,11 +118,11 @@ def test_program_chooses_by_the_sdk(live: Live, token_file: Path) -> None:
     [declared] = declarations.declared()
     assert (declared["id"], declared["severity"]) == ("m-1", "routine")
     [opening, *_] = declarations.openings("m-1", "web-1")
-    [result] = declarations.choose("m-1", vm="web-1", at=opening["latest"])
+    [result] = declarations.choose("m-1", "web-1", {"at": opening["latest"]})
     assert (result["possible"], result["host"]) == (True, "h2")
     assert choices(live)["h2"] == ("at", opening["latest"])
     with pytest.raises(forewarn.ChoiceNotAccepted, match="past"):
-        declarations.choose("m-1", vm="web-1", at="2020-01-01T00:00:00Z")
+        declarations.choose("m-1", "web-1", {"at": "2020-01-01T00:00:00Z"})
     with pytest.raises(forewarn.ChoiceNotAccepted, match="token"):
         forewarn.Declarations(live.url, token="fw_no_token").declared()
 

@@ -287,7 +287,6 @@ class Browser:
         raise Broken(f"Tab never comes to {selector}")
 
     def picture(self, path: Path) -> None:
-        """Write what is to be seen into a file."""
-        path.write_bytes(
-            base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
-        )
+        """Write what is to be seen into a file, in the format of its suffix: png or webp."""
+        picture = self.send("Page.captureScreenshot", format=path.suffix[1:])
+        path.write_bytes(base64.b64decode(picture["data"]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from forewarn.agent.json_fields import inner, member, several, words
+from forewarn.agent.json_fields import flag, inner, member, several, words
 from forewarn.agent.sdk.declarations import ChoiceNotAccepted, Declarations
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -58,14 +58,13 @@ def _choose(
     declarations: Declarations, declaration: str, vm: str, settings: Mapping[str, Any]
 ) -> list[str]:
     """Choose by the rule; return what was chosen, in words."""
-    results = declarations.choose(
-        declaration,
-        vm=vm,
-        within={name: settings[name] for name in WINDOW if name in settings},
-        otherwise=member(settings, "otherwise", "nothing"),
-        approve=bool(settings.get("approve")),
-        unchosen=True,
-    )
+    rule = {
+        "within": {name: settings[name] for name in WINDOW if name in settings},
+        "otherwise": member(settings, "otherwise", "nothing"),
+        "approve": flag(settings, "approve", default=False),
+        "unchosen": True,
+    }
+    results = declarations.choose(declaration, vm, rule)
     return [
         f"{declaration}: {each.get('start') or each.get('decision')} for {each.get('host')}"
         for each in results

@@ -3,7 +3,7 @@
     declarations = forewarn.Declarations("https://ops.example.org:8470", token_file="/etc/token")
     sundays = {"weekdays": ["sun"], "from": "02:00", "to": "05:00", "time_zone": "Europe/Berlin"}
     for each in declarations.declared():
-        declarations.choose(each["id"], vm="web-0", within=sundays, otherwise="last")
+        declarations.choose(each["id"], "web-0", {"within": sundays, "otherwise": "last"})
 
 A token of the operator API is needed; answers are those of the API (`docs/reference/api.md`).
 Source: T-1, T-2.
@@ -89,36 +89,21 @@ class Declarations:
     def choose(
         self,
         declaration: str,
-        *,
         vm: str,
-        at: str = "",
-        now: bool = False,
-        release: bool = False,
-        within: Mapping[str, object] | None = None,
-        otherwise: str = "",
-        approve: bool = False,
-        unchosen: bool = False,
+        choice: Mapping[str, object],
+        *,
         dry_run: bool = False,
     ) -> list[dict[str, Any]]:
         """Choose for a VM, and the others of its owner on its host; return the results.
 
-        Exactly one of `at` (RFC 3339, with its zone), `now`, `release` and `within` (a window, with
-        `otherwise`) is given. `unchosen` leaves a choice alone that the plan keeps.
+        A choice is a `ChoiceForm` of the API: exactly one of `at` (RFC 3339, with its zone), `now`,
+        `release` and `within` (a window, with `otherwise`); `approve` approves the event, and
+        `unchosen` leaves a choice alone that the plan keeps.
 
         Raises:
             DeclarationsUnavailable, ChoiceNotAccepted: as `declared`; or it is not possible.
         """
-        given: dict[str, object] = {
-            "at": at,
-            "now": now,
-            "release": release,
-            "within": within,
-            "otherwise": otherwise,
-            "approve": approve,
-            "unchosen": unchosen,
-        }
-        choice = {"vm": vm, **{name: each for name, each in given.items() if each}}
-        form = {"choices": [choice], "dry_run": dry_run}
+        form = {"choices": [{"vm": vm, **choice}], "dry_run": dry_run}
         path = f"/v1/declarations/{quote(declaration, safe='')}/choices"
         return self._several(self._ask("POST", path, form), "results")
 
