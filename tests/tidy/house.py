@@ -147,7 +147,9 @@ def paths() -> tuple[str, ...]:
         sorted(
             path
             for path in set(listed)
-            if path and not path.endswith((".png", ".db", ".dump")) and (ROOT / path).is_file()
+            if path
+            and not path.endswith((".png", ".webp", ".db", ".dump"))
+            and (ROOT / path).is_file()
         )
     )
 
