@@ -1,4 +1,4 @@
-"""Declared maintenances for programs: what is declared to the owner of a token, and its choices.
+"""Declared maintenances for programs: declarations to the owner of a token, and its choices.
 
     declarations = forewarn.Declarations("https://ops.example.org:8470", token_file="/etc/token")
     sundays = {"weekdays": ["sun"], "from": "02:00", "to": "05:00", "time_zone": "Europe/Berlin"}
