@@ -73,7 +73,7 @@ class ControlPlane:
         command = ("openssl", "genrsa", "-out", key, "2048")
         subprocess.run(command, check=True, capture_output=True)
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        self._etcd_url = client
+        self.etcd_url = client
         store: tuple[str, ...] = (
             etcd,
             f"--data-dir={directory}/etcd",
@@ -126,10 +126,10 @@ class ControlPlane:
 
     def compact(self) -> None:
         """Have etcd forget all versions but the newest, as the API server does at intervals."""
-        newest = call("POST", f"{self._etcd_url}/v3/kv/range", form={"key": "AA=="}).form()
+        newest = call("POST", f"{self.etcd_url}/v3/kv/range", form={"key": "AA=="}).form()
         header: Any = newest["header"]
         form = {"revision": header["revision"], "physical": True}
-        done = call("POST", f"{self._etcd_url}/v3/kv/compaction", form=form)
+        done = call("POST", f"{self.etcd_url}/v3/kv/compaction", form=form)
         assert done.status == 200, done.body
 
     def start_controllers(self, controllers: str = CONTROLLERS) -> None:

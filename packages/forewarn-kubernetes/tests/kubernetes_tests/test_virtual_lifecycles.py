@@ -3,7 +3,8 @@
 The API server is simulated; the agents' engines, their job for the node, and the control plane's
 notices are the product's own. Four nodes are VMs, each with an agent that drains it; the others
 are hosts.
-`SEED=2 pytest -s -m nightly FILE`, with the path of this file, runs 10,000 others.
+`SEED=2 pytest -s -m nightly FILE`, with the path of this file, runs 10,000 others; `LIFECYCLES=N`
+runs as many.
 """
 
 import contextlib
@@ -43,6 +44,7 @@ from tests.clock import VirtualClock
 from tests.kubernetes.small_cluster import Cluster, node_status, served
 
 SEED = int(os.environ.get("SEED", "1"))
+COUNT = int(os.environ.get("LIFECYCLES", "10000"))
 NODES, LEASES = "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/forewarn/leases"
 HOSTS, VMS = ("h1", "h2", "h3", "h4"), ("v1", "v2", "v3", "v4")
 #: Interval of the agents' polls; the control plane's turns are five of these apart.
@@ -339,7 +341,7 @@ def config(cluster: Cluster, tmp_path: Path) -> Iterator[KubernetesConfig]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [100, pytest.param(COUNT, marks=pytest.mark.nightly)])
 def test_nodes_are_right_within_30_virtual_seconds(
     count: int, cluster: Cluster, config: KubernetesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
