@@ -404,6 +404,8 @@ def main() -> None:
     parser.add_size("--idle-s", 10, 5, 1, "time of waiting alone, in seconds")
     what = "what proves nodes' names"
     parser.add_argument("--proof", nargs="+", choices=PROOFS, default=PROOFS, help=what)
+    what = "let waits end only by changes, on a machine that is too busy for the service's pace"
+    parser.add_argument("--patient", action="store_true", help=what)
     parser.add_argument("--cost", action="store_true", help="print ms of a change for 20 nodes")
     what = "nodes that each of four programs lets connect at a time; 0: all"
     parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, help=what)
@@ -424,7 +426,8 @@ def main() -> None:
             subprocess.run(again, check=True)
         return
     is_tls = options.proof == ["certificate"]
-    shape = Shape(options.nodes, options.vms, options.planes, is_tls, options.cost)
+    is_patient = options.cost or options.patient
+    shape = Shape(options.nodes, options.vms, options.planes, is_tls, is_patient)
     changes = options.changes
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
