@@ -19,6 +19,7 @@ from forewarn.access.stimulus import (
     ExpireCalls,
     Grant,
     Revoke,
+    SuspendAccess,
 )
 from forewarn.core.records import from_row, to_row
 from forewarn.core.stimulus import Tick
@@ -89,6 +90,13 @@ def test_calls_that_have_expired_leave_room_at_once() -> None:
     *expired, asked = step(AccessState(confirmations=calls), again, terms(5000))
     told = [each.action for each in expired], asked.action
     assert told == (["confirmation.expired"] * OF_PRINCIPAL_MAX, "confirmation.asked"), "P-8"
+
+
+def test_call_that_a_restore_drops_is_told_as_dropped() -> None:
+    """Nobody refused it, and it never takes effect. Source: U-5."""
+    [dropped] = step(AccessState(confirmations={7: CALL}), SuspendAccess("a restore"), terms())
+    assert (dropped.action, dropped.removed) == ("confirmation.dropped", True)
+    assert dropped.text == "c-7 of ben is dropped: a restore: fail host h1"
 
 
 def test_call_of_the_version_before_is_told_by_its_request() -> None:

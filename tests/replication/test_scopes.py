@@ -8,7 +8,7 @@ from forewarn.replication.feed_client import FeedLost
 from forewarn.replication.messages import Caller, DocumentChange, PollReport
 from forewarn.replication.requests import ApprovalRequest, EnableRequest
 from tests.metadata.feeds import run, until
-from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown, token_of
+from tests.replication.rig import WEB_0, WEB_1, WHOLE, Feed, Node, caller, shown, token_of
 
 
 def test_node_is_sent_what_its_vms_are_shown(tmp_path: Path) -> None:
@@ -134,6 +134,33 @@ def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) ->
         two = await feed.node("n2")
         await until(lambda: one.vms == {"web_0"})
         assert two.incarnation("db") == 2
+        await one.stop()
+        await two.stop()
+        await feed.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("under_way", [True, False], ids=["move-before", "move-within"])
+def test_everything_that_is_published_again_ends_no_move(tmp_path: Path, under_way: bool) -> None:
+    """After a failed publication, too, the old node answers until the new one has the VM. M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        await two.stop()
+        moved = caller("db_0", "h3")
+        if under_way:
+            feed.server.apply(DocumentChange(2, callers=(moved,)))
+        again = (shown("web", 1), shown("db", 2))
+        feed.server.apply(
+            DocumentChange(3, whole=True, callers=(WEB_0, WEB_1, moved), publications=again)
+        )
+        await until(lambda: one.incarnation("db") == 2 or "db_0" not in one.vms)
+        assert one.vms == {"web_0", "db_0"}, f"M-1: nobody answers db_0, n1 has {one.vms}"
+        two = await feed.node("n2")
+        await until(lambda: one.vms == {"web_0"})
+        assert two.vms == {"web_1", "db_0"}
         await one.stop()
         await two.stop()
         await feed.stop()

@@ -72,9 +72,6 @@ class EncodedPart(NamedTuple):
     digest: str
 
 
-_NOBODY: set[str] = set()
-
-
 class _Leaving:
     """Feeds that still serve moved VMs, by VM and by view."""
 
@@ -109,13 +106,6 @@ class _Leaving:
             del feeds[feed]
         if not feeds:
             del self._by_view[caller.view]
-
-    def clear(self) -> None:
-        for feeds in self._by_vm.values():
-            for feed in feeds:
-                feed.leaving.clear()
-        self._by_vm.clear()
-        self._by_view.clear()
 
 
 class Scopes:
@@ -230,11 +220,13 @@ class Scopes:
     def apply(self, change: DocumentChange) -> dict[ScopedFeed, set[str]]:
         """Apply a change; return each changed feed, with VMs that other feeds still contain.
 
-        Cost: O(change + hosts of its views), and O(feeds) for a whole change.
+        A whole change, which repeats a failed publication, ends no move. Cost: O(change + hosts of
+        its views), and O(feeds) for a whole change.
         """
         before = self.state.callers
         old = {caller.vm: before.get(caller.vm) for caller in change.callers}
-        old.update((vm, before.get(vm)) for vm in change.gone)
+        gone = [vm for vm in before if vm not in old] if change.whole else change.gone
+        old.update((vm, before.get(vm)) for vm in gone)
         self.state.apply(change)
         self.sequence = change.sequence
         for publication in change.publications:
@@ -244,16 +236,13 @@ class Scopes:
             self._vms_on.clear()
             self._hosts_of.clear()
             self._hosts_of_group.clear()
-            self._leaving.clear()
         else:
             for caller in old.values():
                 if caller is not None:
                     self._unplace(caller)
         for caller in change.callers:
             self._place(caller)
-        changed = dict.fromkeys(self._feeds.values(), _NOBODY) if change.whole else {}
-        if self._feeds and not change.whole:
-            changed = self._changed(change, old)
+        changed = self._changed(change, old, gone) if self._feeds else {}
         for feed in changed:
             feed.changed(change.sequence)
         return changed
@@ -270,15 +259,20 @@ class Scopes:
         return list(changed)
 
     def _changed(
-        self, change: DocumentChange, old: dict[str, Caller | None]
+        self, change: DocumentChange, old: dict[str, Caller | None], gone: Iterable[str]
     ) -> dict[ScopedFeed, set[str]]:
         changed: dict[ScopedFeed, set[str]] = {}
-        for publication in change.publications:
+        moved = list(change.callers)
+        if change.whole:
+            changed = {feed: set() for feed in self._feeds.values()}
+            befores = [(caller, old[caller.vm]) for caller in moved]
+            moved = [now for now, was in befores if was is not None and was.hosts != now.hosts]
+        for publication in () if change.whole else change.publications:
             for feed in self._showing(publication.view):
                 changed.setdefault(feed, set())
-        for caller in change.callers:
+        for caller in moved:
             self._move(caller, old[caller.vm], changed)
-        for vm in change.gone:
+        for vm in gone:
             caller_before = old[vm]
             if caller_before is not None:
                 self._remove(caller_before, changed)
