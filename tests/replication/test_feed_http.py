@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import subprocess
@@ -277,7 +278,7 @@ def test_answer_waits_for_the_very_next_change(
         await until(lambda: told != [])
         assert told == [2], f"A-6: answered while the node shows {told}, not the change before it"
         await node.stop()
-        wire.stop()
+        await wire.stop()
         await feed.stop()
 
     run(story())
@@ -294,7 +295,7 @@ class SlowFeed:
         self.answered = 0
         self.address = ""
         self._feed = feed
-        self._connections = 0
+        self._open: list[asyncio.Future[None]] = []
         self._server: asyncio.Server | None = None
 
     async def start(self) -> SlowFeed:
@@ -303,14 +304,15 @@ class SlowFeed:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    def stop(self) -> None:
-        """Accept nothing more."""
+    async def stop(self) -> None:
+        """Accept nothing more, once the node has left."""
         assert self._server is not None
         self._server.close()
+        await asyncio.gather(*self._open)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        has_parts = self._connections == 1
+        has_parts, over = not self._open, asyncio.get_running_loop().create_future()
+        self._open.append(over)
         host, _, port = self._feed.rpartition(":")
         answers, requests = await asyncio.open_connection(host, int(port))
 
@@ -321,13 +323,17 @@ class SlowFeed:
                 else:
                     self.answered += len(octets)
                 writer.write(octets)
-            writer.close()
 
         task = asyncio.get_running_loop().create_task(hand_on_answers())
-        while octets := await reader.read(65_536):
-            requests.write(octets)
-        requests.close()
-        await task
+        with contextlib.suppress(OSError):
+            while octets := await reader.read(65_536):
+                requests.write(octets)
+        task.cancel()
+        for each in (requests, writer):
+            each.close()
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
+        over.set_result(None)
 
 
 def test_node_that_equals_its_source_is_sent_nothing(tmp_path: Path) -> None:
