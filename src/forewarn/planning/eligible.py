@@ -196,7 +196,7 @@ class PlanningTerms:
         `policy`: its notice has the time to announce the waves, which no emergency waives.
         """
         assert request.duration_s > 0
-        self.state, self.given, self.request, self.now_ms = state, policy, request, now_ms
+        self.state, self.applied, self.request, self.now_ms = state, policy, request, now_ms
         #: The policy as it binds the work.
         self.policy = policy_for(policy, request.exemption)
         self.learned = learned(state.samples, policy)

@@ -194,7 +194,7 @@ class Timetable:
 
     @property
     def _notice_ms(self) -> int:
-        return self._terms.given.notice_s * 1000
+        return self._terms.applied.notice_s * 1000
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start of a batch (0: no start), and the blocker."""
