@@ -1,5 +1,7 @@
 """Random work on the nodes of a real API server, while each program is killed at random moments.
 
+The kubelets are played: nodes report their state, and pods with a budget run on them.
+
 `KUBERNETES_RUNS=500 make test-kubernetes ARGS=FILE`, with the path of this file, runs as many.
 """
 
@@ -17,8 +19,16 @@ from forewarn.cli.api_client import ApiClient
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.kubernetes.node_notices import KEP_TYPES
 from forewarn_kubernetes.host_notices import notices_of
-from kubernetes_tests.node_pool import NODES, annotations_of, true_conditions
-from tests.agent.programs import answers, free_port
+from kubernetes_tests.node_pool import (
+    NODES,
+    PODS,
+    Kubelets,
+    annotations_of,
+    deploy,
+    is_protected,
+    true_conditions,
+)
+from tests.agent.programs import answers, free_port, program
 from tests.agent.test_prepare_kubernetes import Cluster, serving
 from tests.e2e.cloud import FOREWARN
 from tests.kubernetes.control_plane import Program, control_plane
@@ -32,6 +42,8 @@ SPEED = 20
 #: Longest that a node may be wrong while everything runs, in seconds. Source: K-1.
 WRONG_S_MAX = 30
 HOSTS = ("h1", "h2", "h3")
+#: Pods of the application, and how many of them its budget keeps available.
+PODS_COUNT, AVAILABLE = 8, 6
 VM = "node-1"
 TOPOLOGY = """
 [hosts.h0]
@@ -82,6 +94,8 @@ class Lab:
         cluster.make("/api/v1/namespaces", {"metadata": {"name": "forewarn"}})
         for name in (VM, *HOSTS):
             cluster.make(NODES, {"metadata": {"name": name}})
+        cluster.parts.start_controllers()
+        deploy(cluster, "web", PODS_COUNT, available=AVAILABLE)
         cloud = (
             *(*FOREWARN, "emulate", "--topology", str(directory / "topology.toml")),
             *("--speed", str(SPEED), "--store", str(directory / "store")),
@@ -123,6 +137,15 @@ class Lab:
             waits = each["state"] == "announced" and each["target_kind"] == "host"
             if waits and dice.random() < 0.1:
                 self.api.post(f"/v1/operations/{each['id']}/approve", {})
+
+    def move_a_pod(self, dice: random.Random) -> None:
+        """Evict a pod, which may return to a node that was drained."""
+        pods: Any = self.cluster.ask("GET", PODS).form()["items"]
+        if pods:
+            meta = dice.choice(pods)["metadata"]
+            form = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+            self.cluster.ask("POST", path, form)
 
     def is_right(self, live: list[dict[str, Any]]) -> dict[str, bool]:
         """Return whether each node says what happens to it."""
@@ -178,17 +201,27 @@ class Judge:
 def test_nodes_are_right_again_after_any_kill(tmp_path: Path) -> None:
     """No condition is wrong for 30 s once everything is back, and none is stuck. Source: K-1."""
     dice = random.Random(SEED)
+    program("kube-controller-manager")
     with control_plane(tmp_path) as parts:
         lab = Lab(serving(parts, tmp_path), tmp_path)
+        kubelets = Kubelets(lab.cluster, reports=True)
+        kubelets.expected["web"] = PODS_COUNT
         try:
-            judge = Judge()
-            _work(lab, judge, dice)
-            wait_until(lambda: not lab.live(), what="the end of all work", limit_s=300)
-            wait_until(lab.is_clean, what="clean nodes", limit_s=WRONG_S_MAX)
+            with kubelets:
+                judge = Judge()
+                wait_until(lambda: "web" in kubelets.fewest and is_protected(lab.cluster, "web"))
+                _work(lab, judge, dice)
+                wait_until(lambda: not lab.live(), what="the end of all work", limit_s=300)
+                wait_until(lab.is_clean, what="clean nodes", limit_s=WRONG_S_MAX)
         finally:
             lab.close()
-    print(f"{RUNS} lifecycles, {KILLS} kills: longest wrong {judge.longest_s:.1f} s")
+    fewest = kubelets.fewest["web"]
+    print(
+        f"{RUNS} lifecycles, {KILLS} kills: longest wrong {judge.longest_s:.1f} s, "
+        f"at least {fewest} of {PODS_COUNT} pods ready"
+    )
     assert judge.longest_s <= WRONG_S_MAX, judge.worst
+    assert fewest >= AVAILABLE
 
 
 def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
@@ -202,6 +235,8 @@ def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
             live = lab.live()
             judge.look(lab.is_right(live))
             lab.approve(live, dice)
+            if dice.random() < 0.1:
+                lab.move_a_pod(dice)
             busy = {each["host"] for each in live} | {
                 vm for each in live for vm in each.get("vms", ())
             }
