@@ -97,13 +97,17 @@ MANY_TESTS = 40
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files with slow tests first, those with many of them before all, for an even end.
+    """Run files with slow tests first, the longest before all, for an even end.
+
+    Those have many tests, or machines in a network namespace of their own.
 
     TEST_ORDER asks for another order: `reversed`, or shuffled by a number.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     sizes = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, sizes[item.path] < MANY_TESTS))
+    longest = {item.path for item in items if item.get_closest_marker("netns")}
+    longest |= {path for path, size in sizes.items() if size >= MANY_TESTS}
+    items.sort(key=lambda item: (item.path not in slow, item.path not in longest))
     order = os.environ.get("TEST_ORDER", "")
     if order == "reversed":
         items.reverse()
