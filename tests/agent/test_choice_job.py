@@ -103,6 +103,7 @@ def test_agent_runs_its_rule_in_a_process(
     """At its interval; what it chose is a line of the log. Source: T-2."""
     jobs = BackgroundJobs(AgentSettings({"choose": rule}), HookRoom(str(tmp_path)), log=Log())
     now_ms = SystemClock().now_ms()
+    assert jobs.next_ms(now_ms) is None, "the agent would turn without a pause"
     jobs.choose(Identity("web-1"), now_ms)
     jobs.choose(Identity("web-1"), now_ms + 1000)
     assert jobs.waiting == 1

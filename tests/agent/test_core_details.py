@@ -611,6 +611,16 @@ def test_start_seen_before_the_approval_ends_is_told_after_it() -> None:
     assert said(approved) == ["Reboot E1 is approved.", "Reboot E1 has started."]
 
 
+def test_start_that_waits_for_an_approval_is_told_after_a_restart() -> None:
+    """The answer to the approval ended with the process. Source: L-1."""
+    agent = prepared()
+    assert said(agent.step(polled(2, STARTED), NOW)) == []
+    again = restarted(agent, (DRAIN,))
+    assert said(again.step(Resumed({}), NOW)) == ["Reboot E1 has started."]
+    last = restarted(again, (DRAIN,))
+    assert said(last.step(Resumed({}), NOW)) == [], "the start was told twice"
+
+
 def test_start_of_an_event_is_told_without_an_answer_to_the_approval() -> None:
     """The agent reports the start once, at the event's end at the latest. Source: L-1."""
     agent = prepared()

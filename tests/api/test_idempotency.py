@@ -90,7 +90,9 @@ def test_key_that_is_sent_twice_at_once_changes_once(live: Live) -> None:
     with ThreadPoolExecutor(2) as threads:
         calls = [threads.submit(call, live, path, "k", form) for _ in range(2)]
         done, waiting = wait(calls, LIMIT_S, FIRST_COMPLETED)
+        pending = live.call("GET", "/v1/answers?key=k")
         release.set()
+        assert (pending.status, pending.code) == (503, "answer-pending")
         assert [each.result().code for each in done] == ["answer-unknown"]
         [first] = [each.result(LIMIT_S) for each in waiting]
     assert blocked.result(LIMIT_S)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from forewarn.replication.feed_client import PART_BYTES_MAX, connect
+from forewarn.replication.feed_tag import FeedTag
 from forewarn.replication.http_stream import HttpAnswer, HttpStream
 from forewarn.replication.messages import RelayReport, encoded
 from forewarn.replication.pace import INSTANCE
 from forewarn.replication.requests import EnableRequest
+from forewarn.replication.server import FeedCaller, FeedClosed, StoreHistory
 from tests.metadata.feeds import run, until
 from tests.replication.rig import Feed, Node, token_of
 
@@ -120,6 +122,29 @@ def test_node_that_only_sends_a_request_does_not_stay(
         body = encoded(EnableRequest("web_0"))
         answer = await feed.http("n1", method="POST", body=body, instance="a process")
         assert answer.status == 200
+        await until(lambda: feed.server.connected == 0)
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_that_is_refused_for_its_commit_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes to another control plane; operators must not see it here. Source: M-4."""
+    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+
+    async def lacks(_commit: str, _node: str) -> bool:
+        return False
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        monkeypatch.setattr(feed.server, "_history", StoreHistory(str, lacks))
+        caller = FeedCaller("n1", frozenset({"h1"}), "a process")
+        with pytest.raises(FeedClosed):
+            await feed.server.follow(
+                caller, FeedTag("e", 1, "", "commit-of-another-store"), 1.0, connection=object()
+            )
         await until(lambda: feed.server.connected == 0)
         await feed.stop()
 

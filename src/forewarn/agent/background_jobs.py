@@ -46,7 +46,8 @@ class BackgroundJobs:
         }
         self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
         self._node_ended: tuple[int, str] | None = None
-        self._choose_ms = 0
+        #: When the rule looks next; None: it waits for the VM's name.
+        self._choose_ms: int | None = None
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
         """Send a notification to the configured receivers."""
@@ -92,7 +93,8 @@ class BackgroundJobs:
         """
         settings = self._settings.choose
         every_ms = int(number(settings, "interval_s", CHOOSE_S)) * 1000
-        if not settings or 0 < self._choose_ms - now_ms <= every_ms:
+        next_ms = self._choose_ms
+        if not settings or (next_ms is not None and 0 < next_ms - now_ms <= every_ms):
             return
         self._choose_ms = now_ms + every_ms
         self._add("choose", {"names": sorted(identity.names), "settings": settings})
@@ -156,7 +158,7 @@ class BackgroundJobs:
             times.append(now_ms + LOOK_MS)
         if any(jobs for lane, jobs in self._lanes.items() if lane not in self._running):
             times.append(now_ms)
-        if self._settings.choose:
+        if self._choose_ms is not None:
             times.append(self._choose_ms)
         return min(times, default=None)
 

@@ -34,7 +34,7 @@ class KeyInvalid(CallerError):
     """The key is malformed."""
 
     code = "idempotency-key-invalid"
-    message = "The Idempotency-Key must have 1 to {limit} printable characters."
+    message = "The Idempotency-Key must have 1 to {limit} printable ASCII characters."
     advice = "Send a new random key with each new request."
 
 
@@ -58,6 +58,15 @@ class AnswerUnknown(CallerError):
     advice = (
         "Check the outcome of the request (`forewarn history`). The request was not started again."
     )
+
+
+class AnswerPending(CallerError):
+    """The request with the key is being carried out."""
+
+    code = "answer-pending"
+    status = 503
+    message = "The request with the Idempotency-Key {key} is being carried out."
+    advice = "Ask for its answer again in a few seconds."
 
 
 class AnswerMissing(CallerError):
@@ -86,7 +95,7 @@ async def answered_once(
     """
     caller: ApiCaller = request.scope["state"][CALLER]
     key, owner = request.headers[HEADER], owner_of_keys(caller.principal, caller.authority)
-    if not (0 < len(key) <= KEY_LENGTH_MAX and key.isprintable()):
+    if not (0 < len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
         raise KeyInvalid(limit=KEY_LENGTH_MAX)
     line = f"{request.method} {request.url.path}\n".encode()  # no POST has a query
     fingerprint = sha256(line + body).hexdigest()
@@ -118,11 +127,12 @@ async def first_answer(
     """Return the answer to the caller's request with a key.
 
     Raises:
-        AnswerMissing, AnswerUnknown: there is none, or the request was started without one.
+        AnswerMissing, AnswerPending: there is none, or not yet.
+        AnswerUnknown: the request was started, and its answer was lost.
     """
     owner = owner_of_keys(principal, authority)
     if (owner, key) in control.in_flight:
-        raise AnswerUnknown(key=key)
+        raise AnswerPending(key=key)
     record = CallRecord(
         control.clock.now_ms(), principal.name, "", "", "", key=key, key_owner=owner
     )

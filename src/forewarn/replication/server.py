@@ -293,11 +293,11 @@ class FeedServer:
         node = await self._enter(caller)
         node.connection = connection
         asks_again = node.heard()
-        if tag.commit and tag.commit != node.commit:
-            if not await self._history.check_commit(tag.commit, caller.name):
-                raise FeedClosed(reason="its store may lack a commit that the node knows")
-            self._check_open()
         try:
+            if tag.commit and tag.commit != node.commit:
+                if not await self._history.check_commit(tag.commit, caller.name):
+                    raise FeedClosed(reason="its store may lack a commit that the node knows")
+                self._check_open()
             update = await self._until_new(node, tag, wait_s)
         finally:
             if not asks_again.done():  # a request that a newer one replaced starts no time limit

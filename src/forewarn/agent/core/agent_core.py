@@ -390,6 +390,8 @@ class AgentCore:
         if resumed.rebooted:
             self._table.rebooted(now_ms)
         for record in self._following.records:
+            if record.start_untold:  # the answer to its approval has ended with the process
+                self._following.tell_start(record)
             if record.stage == rec.APPROVING and not record.gone:
                 record.next_ms = now_ms
                 if record.coordination == "all":  # another VM may be unprepared now

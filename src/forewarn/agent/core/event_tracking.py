@@ -223,6 +223,7 @@ class TrackedEvents:
     def tell_start(self, record: EventRecord) -> None:
         """Append the notification that an event has started."""
         record.start_untold = False
+        self._mark()
         mine = self._identity.named_in(record.event.resources)
         self._notify("started", record, "has started", level="warning" if mine else "info")
 

@@ -75,6 +75,7 @@ class EventRecord:
         "holds",
         "remains",
         "unprepared",
+        "start_untold",
     )
 
     __slots__ = (
@@ -87,7 +88,6 @@ class EventRecord:
         "next_ms",
         "peers",
         "plan",
-        "start_untold",
         "tries",
         "why",
         *KEPT,
@@ -122,12 +122,12 @@ class EventRecord:
         self.remains = ""
         #: Whether the event started before any of its steps had begun.
         self.unprepared = False
+        #: Whether the notification about the start waits for the answer to this VM's approval.
+        self.start_untold = False
         # fields outside the journal:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
-        #: Whether the notification about the start waits for the answer to this VM's approval.
-        self.start_untold = False
         self.peers: tuple[str, ...] = ()
         #: Time since when documents lack the event, ms since the epoch; 0: the event is shown.
         self.missing_ms = 0
