@@ -3,6 +3,7 @@
 import pytest
 
 from forewarn.core import stimulus as words
+from forewarn.core.choice_commands import results
 from forewarn.core.declarations import DeclaredMaintenance, HostPlace, ResourceState, declared
 from forewarn.core.draft import Draft
 from forewarn.core.host_orders import owner_orders
@@ -10,7 +11,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import MaintenanceState
 from forewarn.core.openings import Openings
-from forewarn.core.order_commands import early_choices
+from forewarn.core.order_commands import early_choices, name_first_group
 from forewarn.core.owner_choices import Decision
 from forewarn.core.policy import NoticePolicy
 from forewarn.core.refusals import ChoiceRefused, OrderRefused
@@ -21,6 +22,7 @@ from forewarn.rules.hand_back import HAND_BACK, Severity
 from forewarn.rules.test_first import TEST_FIRST
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
+from tests.core.steps import steps
 
 HOUR_MS = 60 * MINUTE_MS
 DAY_S = 86_400
@@ -381,3 +383,79 @@ def test_hold_survives_another_test_group_but_not_the_end_of_the_order() -> None
     name(rig, number, "")
     name(rig, number)
     assert seen(rig, number).orders[0].first_group.held == ""
+
+
+def wide(hosts: int, *, tests: int, others: int = 0) -> tuple[MaintenanceRig, int]:
+    """Declared work on many hosts of shop, which tests on the first of them.
+
+    `others`: the number of groups of other owners without VMs on these hosts.
+    """
+    rig = MaintenanceRig(policy=NoticePolicy(maintenance=MaintenancePolicy()))
+    names = [f"h{n}" for n in range(hosts)]
+    own = (Group("trial", owner="shop"), Group("web", owner="shop"))
+    groups = (*own, *(Group(f"g{n}", owner=f"owner{n}") for n in range(others)))
+    vms = [Vm(f"v{n}", each, "trial" if n < tests else "web") for n, each in enumerate(names)]
+    layout = ChangeTopology(
+        hosts=tuple(Host(each, 0, 0) for each in names), groups=groups, vms=tuple(vms)
+    )
+    rig.tell(layout, Enable("trial"), Enable("web"))
+    number = rig.create(*names)
+    rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+    return rig, number
+
+
+def test_answers_to_choices_before_a_test_cost_their_number() -> None:
+    """Each choice costs the same, however many hosts and other choices there are. Source: T-8."""
+
+    def cost(hosts: int, decision: Decision) -> int:
+        rig, number = wide(hosts, tests=1)
+        name(rig, number)
+        start_ms = rig.now_ms + 3 * DAY_MS
+        choices = tuple(HostChoice(f"h{n}", "shop", decision, start_ms) for n in range(1, hosts))
+        draft = Draft(rig.state, rig.now_ms, rig.terms())
+        word = words.ChooseStarts(number, choices, "shop")
+        answers = results(draft, word)
+        assert {each.blocker.code for each in answers if each.blocker} == {TEST_FIRST}
+        return steps(lambda: results(draft, word))
+
+    for decision in (Decision.AT, Decision.NOW):
+        assert cost(200, decision) < 4.4 * cost(50, decision)
+
+
+def test_choices_before_a_test_cost_the_hosts_once() -> None:
+    """The end of the test is not computed for each host after it. Source: T-8."""
+
+    def cost(hosts: int) -> int:
+        rig, number = wide(hosts, tests=hosts // 2)
+        start_ms = rig.now_ms + 3 * DAY_MS
+        choose(rig, number, *(at(f"h{n}", start_ms) for n in range(hosts)))
+        name(rig, number)
+        assert len(early(rig, number)) == hosts // 2
+        return steps(lambda: early(rig, number))
+
+    assert cost(200) < 4.4 * cost(50)
+
+
+def test_name_of_a_test_group_costs_nothing_for_groups_elsewhere() -> None:
+    """The owner's groups are those with VMs on the declared hosts. Source: T-8."""
+
+    def cost(others: int) -> int:
+        rig, number = wide(4, tests=1, others=others)
+        draft = Draft(rig.state, rig.now_ms, rig.terms())
+        word = words.NameFirstGroup(number, "shop", "trial", DAY_S, "shop")
+        return steps(lambda: name_first_group(draft, word))
+
+    assert cost(4000) < 2 * cost(0)
+
+
+def test_end_of_a_test_follows_the_choices_of_the_same_call() -> None:
+    """A later start of a test host moves the openings of the hosts after it. Source: T-2, T-8."""
+    rig = shared()
+    number = declare(rig)
+    name(rig, number)
+    openings = Openings(Draft(rig.state, rig.now_ms, rig.terms()), rig.state.maintenances[number])
+    assert openings.tested_ms("h0") is None
+    first_ms = rig.now_ms + DAY_MS
+    for start_ms in (first_ms, first_ms + DAY_MS):
+        openings.take("h2", start_ms)
+        assert openings.tested_ms("h0") == start_ms + 600_000 + DAY_MS

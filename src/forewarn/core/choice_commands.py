@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from forewarn.core import stimulus as stimuli
 from forewarn.core.declarations import work_at_hand
 from forewarn.core.draft import Draft
 from forewarn.core.hand_back import choice_of, deadline_of, hand_back_of, is_held, owners_on
 from forewarn.core.host_admission import known_maintenance, plan_remaining_again
-from forewarn.core.host_orders import owner_orders
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance, MaintenancePlan, pluralized
 from forewarn.core.openings import Opening, Openings
@@ -107,15 +106,18 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
         problem = Blocker(OPERATOR, "", draft.now_ms, text="the maintenance is not declared")
         return [ChoiceResult(each, problem) for each in word.choices]
     openings = Openings(draft, maintenance)
-    beside = {(each.host, each.owner): each for each in word.choices}
+    hosts = frozenset(maintenance.hosts)
+    beside: dict[str, dict[str, stimuli.HostChoice]] = {}
+    for each in word.choices:
+        beside.setdefault(each.host, {})[each.owner] = each
     answers = []
     for each in word.choices:
-        late = _why_too_late(draft, maintenance, each)
+        late = _why_too_late(draft, maintenance, each, hosts=hosts)
         if late:
             too_late = Blocker(HAND_BACK, "", draft.now_ms, text=late)
             answers.append(ChoiceResult(each, too_late))
             continue
-        agreed = _is_agreed(draft, maintenance, each, beside=beside)
+        agreed = _is_agreed(draft, maintenance, each, beside=beside[each.host])
         held = is_held(draft.state, maintenance, each.host, owner=each.owner)
         until_ms = deadline_of(draft.state, maintenance, each.host, owner=each.owner)
         if each.decision is not Decision.AT:
@@ -129,7 +131,7 @@ def results(draft: Draft, word: stimuli.ChooseStarts) -> list[ChoiceResult]:
         blocker = openings.blocker(each.host, start_ms, until_ms=until_ms)
         nearest = tuple(openings.nearest(each.host, start_ms, until_ms=until_ms)) if blocker else ()
         if blocker is not None and blocker.code is TEST_FIRST:
-            blocker = _of_other_owner(draft, maintenance, each, blocker)
+            blocker = _of_other_owner(openings, each, blocker)
         answers.append(ChoiceResult(each, blocker, nearest, agreed, held))
         if blocker is None:
             openings.take(each.host, start_ms)
@@ -141,29 +143,25 @@ def _is_agreed(
     maintenance: Maintenance,
     choice: stimuli.HostChoice,
     *,
-    beside: Mapping[tuple[str, str], stimuli.HostChoice],
+    beside: Mapping[str, stimuli.HostChoice],
 ) -> bool:
     """Whether the other owners on a host agree to a start before the hand-back deadline.
 
-    `beside`: the choices of the same call, by host and owner. A hold of the chooser is left out.
+    `beside`: the call's choices for the host, by owner. A hold of the chooser is left out.
     """
     state, host = draft.state, choice.host
     supposed = {
         owner: replace(each, start_ms=_whole_seconds(each.start_ms))
-        for (where, owner), each in beside.items()
-        if where == host
-        and (owner == choice.owner or not is_held(state, maintenance, host, owner=owner))
+        for owner, each in beside.items()
+        if owner == choice.owner or not is_held(state, maintenance, host, owner=owner)
     }
     hand_back = hand_back_of(state, maintenance, host, now_ms=draft.now_ms, supposed=supposed)
     return not hand_back.at_ms or hand_back.subject == CHOSEN
 
 
-def _of_other_owner(
-    draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice, blocker: Blocker
-) -> Blocker:
+def _of_other_owner(openings: Openings, choice: stimuli.HostChoice, blocker: Blocker) -> Blocker:
     """Return the blocker of a test in words for an owner that has not asked for the test."""
-    orders = owner_orders(draft.state, maintenance)
-    if any(each.first_group.owner == choice.owner and choice.host in each.after for each in orders):
+    if (choice.owner, choice.host) in openings.after_own_test:
         return blocker
     text = (
         "another owner of the host tests on other hosts first; choose an opening after that test, "
@@ -181,16 +179,21 @@ def _no_opening(openings: Openings, choice: stimuli.HostChoice, *, until_ms: int
     soonest_ms = max(openings.soonest_ms, maintenance.earliest_ms or 0, tested_ms)
     blocker = openings.blocker(host, _whole_seconds(soonest_ms), until_ms=until_ms)
     if blocker is not None and blocker.code is TEST_FIRST:
-        return _of_other_owner(openings.draft, maintenance, choice, blocker)
+        return _of_other_owner(openings, choice, blocker)
     if blocker is not None and blocker.code is not HAND_BACK:
         return blocker
     text = "no start is possible before the hand-back deadline"
     return Blocker(HAND_BACK, "", openings.now_ms, text=text)
 
 
-def _why_too_late(draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice) -> str:
-    """Return why nothing can be chosen for a host any more; empty if something can."""
-    if choice.host not in maintenance.hosts:
+def _why_too_late(
+    draft: Draft, maintenance: Maintenance, choice: stimuli.HostChoice, *, hosts: Collection[str]
+) -> str:
+    """Return why nothing can be chosen for a host any more; empty if something can.
+
+    `hosts`: those of the maintenance.
+    """
+    if choice.host not in hosts:
         return "it is not among the declared hosts"
     if choice.owner not in owners_on(draft.state, choice.host):
         return "the owner has no VM there"

@@ -10,15 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 
 from forewarn.core.draft import Draft
 from forewarn.core.durations import host_s, span_s
-from forewarn.core.host_orders import orders_by_host, orders_of
+from forewarn.core.host_orders import orders_by_host, orders_of, owner_orders
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import Maintenance
 from forewarn.core.notices import planning_notice_s
 from forewarn.core.owner_choices import Decision
 from forewarn.core.usage import subjects_of_host
+from forewarn.planning.plan import HostOrder
 from forewarn.rules import CHOOSING, blockers_of
 from forewarn.rules.blockers import Blocker
 from forewarn.rules.pause import after_pause_ms
@@ -62,11 +64,15 @@ class Openings:
         #: The chosen starts, by time.
         self._starts: list[int] = []
         self._start_of: dict[str, int] = {}
+        orders = orders_of(draft.state, maintenance, draft.now_ms)
+        self._orders = orders_by_host(orders)
+        self._test_hosts = {host for order in orders for host in order.first}
+        #: The end of each observation; by identity, as the hash of an order costs its hosts.
+        self._observed_ms: dict[int, int | None] = {}
         for each in draft.state.choices.values():
             at = each.decision is Decision.AT and each.maintenance == maintenance.number
             if at and draft.target(maintenance.number, each.host) is None:
                 self.take(each.host, each.start_ms)
-        self._orders = orders_by_host(orders_of(draft.state, maintenance, draft.now_ms))
         soonest_ms = draft.now_ms + notice_ms + PLANNING_S * SECOND_MS
         self.soonest_ms = max(soonest_ms, self._free_ms(), maintenance.rests_until_ms or 0)
 
@@ -74,6 +80,12 @@ class Openings:
     def now_ms(self) -> int:
         """The time for which the openings are computed, ms since the epoch UTC."""
         return self.draft.now_ms
+
+    @cached_property
+    def after_own_test(self) -> frozenset[tuple[str, str]]:
+        """The owners and those of their hosts that they want after their test. Source: T-8."""
+        orders = owner_orders(self.draft.state, self.maintenance)
+        return frozenset((each.first_group.owner, host) for each in orders for host in each.after)
 
     def _free_ms(self) -> int:
         """Return when a wave may start after the work at hand, ms since the epoch UTC."""
@@ -97,6 +109,8 @@ class Openings:
                 del self._hosts_at[before_ms]
                 self._starts.remove(before_ms)
         self._start_of[host] = start_ms
+        if host in self._test_hosts:
+            self._observed_ms.clear()
         if start_ms not in self._hosts_at:
             insort(self._starts, start_ms)
         self._hosts_at.setdefault(start_ms, []).append(host)
@@ -112,16 +126,26 @@ class Openings:
         return next(blockers_of(CHOOSING, policy, site), None)
 
     def tested_ms(self, host: str) -> int | None:
-        """Return when the tests before a host are over by the chosen times; None: unknown. T-8."""
+        """Return when the tests before a host are over by the chosen times; None: unknown. T-8.
+
+        Costs the hosts of a test once, until another start is chosen for a test host.
+        """
         tested_ms = 0
         for order in self._orders.get(host, ()):
-            starts_ms = [self._start_of.get(each) for each in order.first]
-            if None in starts_ms:
+            if id(order) not in self._observed_ms:
+                self._observed_ms[id(order)] = self._end_of_observation_ms(order)
+            observed_ms = self._observed_ms[id(order)]
+            if observed_ms is None:
                 return None
-            ends_ms = [at_ms + self.lasts_ms for at_ms in starts_ms if at_ms is not None]
-            observed_ms = max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
             tested_ms = max(tested_ms, observed_ms)
         return tested_ms
+
+    def _end_of_observation_ms(self, order: HostOrder) -> int | None:
+        starts_ms = [self._start_of.get(each) for each in order.first]
+        if None in starts_ms:
+            return None
+        ends_ms = [at_ms + self.lasts_ms for at_ms in starts_ms if at_ms is not None]
+        return max([order.ended_ms, *ends_ms]) + order.observation_s * SECOND_MS
 
     def meets_other_wave(self, host: str, start_ms: int) -> bool:
         """Whether a start is too near the start that other hosts chose, without being the same."""

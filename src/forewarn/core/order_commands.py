@@ -13,6 +13,7 @@ from forewarn.core.maintenance import Declaration, FirstGroup, Maintenance
 from forewarn.core.openings import Openings
 from forewarn.core.owner_choices import Decision, OwnerChoice
 from forewarn.core.refusals import OrderRefused
+from forewarn.core.topology import Topology
 from forewarn.core.transitions import with_reason
 from forewarn.protocol.timestamps import duration_text, iso8601
 from forewarn.rules.hand_back import CHOSEN
@@ -147,21 +148,18 @@ def _asked_by(declaration: Declaration, owner: str) -> FirstGroup | None:
 
 
 def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGroup) -> str:
-    """Return why a group cannot be the test group; empty if it can."""
+    """Return why a group cannot be the test group; empty if it can.
+
+    Costs the VMs on the declared hosts.
+    """
     topology, longest_s = draft.topology, draft.maintenance_policy.observation_max_s
     group = topology.groups.get(word.group)
     if group is None or group.owner != word.owner:
         return f"{word.owner or 'nobody'} has no group {word.group}"
-    if not any(
-        topology.vms[name].host in maintenance.hosts for name in topology.vms_in(group.name)
-    ):
+    groups_on = [_own_groups(topology, host, word.owner) for host in maintenance.hosts]
+    if not any(group.name in each for each in groups_on):
         return f"group {word.group} has no VM on its hosts"
-    own = {name for name, each in topology.groups.items() if each.owner == word.owner}
-    if all(
-        any(topology.vms[name].group == group.name for name in topology.vms_on(host))
-        for host in maintenance.hosts
-        if any(topology.vms[name].group in own for name in topology.vms_on(host))
-    ):
+    if all(group.name in each for each in groups_on if each):
         return f"group {word.group} is on all of the owner's hosts, so that none would follow"
     if not longest_s:
         return "the policy allows no test groups"
@@ -174,6 +172,12 @@ def _problem(draft: Draft, maintenance: Maintenance, word: stimuli.NameFirstGrou
     if maintenance.deadline_ms and least_ms > maintenance.deadline_ms:
         return "its observation could end after the deadline of the maintenance"
     return ""
+
+
+def _own_groups(topology: Topology, host: str, owner: str) -> set[str]:
+    """Return an owner's groups with VMs on a host; O(its VMs)."""
+    groups = {topology.vms[name].group for name in topology.vms_on(host)}
+    return {each for each in groups if topology.groups[each].owner == owner}
 
 
 def _record(
