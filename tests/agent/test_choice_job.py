@@ -124,6 +124,11 @@ def test_program_chooses_by_the_sdk(live: Live, token_file: Path) -> None:
     assert choices(live)["h2"] == ("at", opening["latest"])
     with pytest.raises(forewarn.ChoiceNotAccepted, match="past"):
         declarations.choose("m-1", "web-1", {"at": "2020-01-01T00:00:00Z"})
+    (token_file.parent / "empty").write_text("\n")
+    for name in ("empty", "missing"):
+        client = forewarn.Declarations(live.url, token_file=token_file.parent / name)
+        with pytest.raises(forewarn.DeclarationsUnavailable, match="cannot be read"):
+            client.declared()
     with pytest.raises(forewarn.ChoiceNotAccepted, match="token"):
         forewarn.Declarations(live.url, token="fw_no_token").declared()
 

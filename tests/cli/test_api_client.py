@@ -155,6 +155,8 @@ def test_token_comes_from_file_or_environment(
         assert "requires a bearer token" in capsys.readouterr().err
         assert main(["host", "list", "--token-file", str(file)]) == 0
         assert main(["host", "list", "--token-file", str(tmp_path / "none")]) == USAGE
+        (tmp_path / "empty").write_text("\n")
+        assert main(["host", "list", "--token-file", str(tmp_path / "empty")]) == USAGE
         monkeypatch.setenv("FOREWARN_TOKEN", TOKEN)
         assert main(["host", "add", "h"]) == 0
         monkeypatch.setenv("FOREWARN_TOKEN", "\x07" * 20)

@@ -37,6 +37,7 @@ def test_missing_package_is_named_with_its_remedy() -> None:
         (("host", "list"), exit_codes.REFUSED, "[extension-missing]"),
         (("host", "--help"), exit_codes.REFUSED, "pip install ./forewarn/packages/forewarn-cli"),
         (("hots", "list"), exit_codes.USAGE, "did you mean `forewarn host`?"),
+        (("nonsense",), exit_codes.USAGE, "There is no command 'nonsense'."),
         (("__complete", "maint"), exit_codes.OK, "maintenance"),
     ],
 )

@@ -522,6 +522,8 @@ def _places(
     maintenance = (view.unscoped or view).state.maintenances[number]
     exists, vms = _named_vms(topology, maintenance, kind, name)
     places = {(vm.host, topology.groups[vm.group].owner): None for vm in vms}
+    if kind == "failure_domain" and not exists:
+        raise NotDeclared(subject=f"failure domain {name}", maintenance=maintenance.id)
     if not places and (not exists or name in maintenance.hosts):
         raise Unknown(kind=kind.replace("_", " "), name=name)
     hosts = set(maintenance.hosts)

@@ -430,6 +430,8 @@ def client_of(common: ServerOptions, kind: type[ApiClient] | None = None) -> Api
             reason = getattr(error, "strerror", None) or error
             raise TokenUnreadable(path=common.token_file, reason=reason) from error
     token = token.strip()
+    if common.token_file and not token:  # without it, the server may take the caller for another
+        raise TokenUnreadable(path=common.token_file, reason="the file is empty")
     if not (token.isascii() and (token.isprintable())):
         raise TokenUnreadable(path=common.token_file or "FOREWARN_TOKEN", reason="it is not text")
     server = server.rstrip("/")

@@ -135,7 +135,7 @@ def _option_names(app: App, words: Sequence[str]) -> list[str]:
 def nouns_with(action: str) -> list[str]:
     """Return the first nouns that have this action."""
     app = root()
-    return [name for name in NOUNS if action in app[name]][:NOUNS_MAX]
+    return [name for name in NOUNS if name in app and action in app[name]][:NOUNS_MAX]
 
 
 def _check_complete(app: App, words: Sequence[str]) -> None:

@@ -230,6 +230,8 @@ def _choose(
         return _send(client, id_, choices, common, dry_run=dry_run)
     if file is not None:
         numbered = choices_of(text_of(file))
+        if not numbered:
+            raise ChoicesMissing(path=file)
         try:
             return _send(client, id_, [*numbered.values()], common, dry_run=dry_run)
         except ApiRefused as refused:
@@ -603,7 +605,10 @@ class RuleMalformed(CallerError):
 
     code = "choice-rule-malformed"
     message = "The rule is not TOML: {problem}."
-    advice = """Write it like this: days = ["sun"], from = "22:00", to = "04:00", zone = "UTC"."""
+    advice = (
+        """Write one member on each line: `weekdays = ["sun"]`, `from = "22:00"`, `to = "04:00"`,"""
+        """ `time_zone = "UTC"`."""
+    )
 
 
 class OwnersMixed(CallerError):
@@ -619,7 +624,17 @@ class ChoiceMalformed(CallerError):
 
     code = "choice-malformed"
     message = "Line {number} is not a choice: {text!r}."
-    advice = "Write `host`, `group` or `vm`, a name, and a time, `now` or `release`."
+    advice = (
+        "Write `host`, `group`, `vm` or `failure-domain`, a name, and a time, `now` or `release`."
+    )
+
+
+class ChoicesMissing(CallerError):
+    """A file with choices has none."""
+
+    code = "choices-missing"
+    message = "{path} has no choice."
+    advice = "Write one on each line, such as `host h7 2026-12-06T02:00:00Z`."
 
 
 def _count(each: Answer, state: str) -> int:

@@ -59,6 +59,8 @@ def test_choices_are_read_from_a_file(run: Run, number: str, tmp_path: Path) -> 
     assert "opening:" in tried.out
     file.write_text("host h2 release\n")
     assert run("declaration", "choose", number, "--file", str(file)).status == OK
+    file.write_text("# host h2 release\n")
+    assert "has no choice" in run("declaration", "choose", number, "--file", str(file)).err
 
 
 def test_release_hands_vms_back(live: Live, run: Run, number: str) -> None:

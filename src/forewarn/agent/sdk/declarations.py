@@ -115,9 +115,7 @@ class Declarations:
             raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason) from error
 
     def _ask(self, method: str, path: str, form: object = None) -> dict[str, Any]:
-        token = self._token
-        if self._token_file:
-            token = Path(self._token_file).read_text(encoding="utf-8").strip()
+        token = self._read_token() if self._token_file else self._token
         headers = {"accept": "application/json"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -131,6 +129,18 @@ class Declarations:
             reason = str(error) or type(error).__name__
             raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason) from error
         return self._read(answer)
+
+    def _read_token(self) -> str:
+        try:
+            token = Path(self._token_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            problem = getattr(error, "strerror", None) or "it is not text"
+        else:
+            problem = "" if token else "the file is empty"
+        if problem:  # without a token, the service may take the caller for another
+            reason = f"the token in {self._token_file} cannot be read: {problem}"
+            raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason)
+        return token
 
     def _read(self, answer: ClientResponse) -> dict[str, Any]:
         try:
