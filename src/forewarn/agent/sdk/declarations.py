@@ -131,13 +131,12 @@ class Declarations:
         return self._read(answer)
 
     def _read_token(self) -> str:
+        token, problem = "", "the file is empty"
         try:
             token = Path(self._token_file).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             problem = getattr(error, "strerror", None) or "it is not text"
-        else:
-            problem = "" if token else "the file is empty"
-        if problem:  # without a token, the service may take the caller for another
+        if not token:  # without a token, the service may take the caller for another
             reason = f"the token in {self._token_file} cannot be read: {problem}"
             raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason)
         return token
