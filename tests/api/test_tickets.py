@@ -54,6 +54,18 @@ def people() -> Iterator[People]:
         yield people
 
 
+def test_ticket_needs_words(people: People) -> None:
+    """Nobody can repair or answer blanks. Source: T-9."""
+    blank = people.call("shop", "POST", "/v1/tickets", REPORT | {"description": " \n"})
+    assert (blank.status, "description must be a text" in blank.json["error"]["message"]) == (
+        422,
+        True,
+    )
+    path = f"/v1/tickets/{people.report()['id']}"
+    assert people.call("operator", "POST", f"{path}/resolve", {"action": ""}).status == 422
+    assert people.call("operator", "POST", f"{path}/ask", {"text": "  "}).status == 422
+
+
 def test_tenant_reports_a_host_and_agrees_with_its_repair(people: People) -> None:
     """The dialogue goes from report to agreement. Source: T-9."""
     ticket = people.report()

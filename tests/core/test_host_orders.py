@@ -338,6 +338,17 @@ def test_order_names_the_choices_that_come_before_its_test() -> None:
     assert not early(rig, number)
 
 
+def test_order_displaces_the_choices_before_its_test_at_once() -> None:
+    """A plan may come late, because none is made while a wave is at hand. Source: T-2, T-8."""
+    rig = shared()
+    number, start_ms = declare(rig), rig.now_ms + 2 * DAY_MS
+    choose(rig, number, at("h2", start_ms), at("h0", start_ms + DAY_MS))
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    name_first_group(draft, words.NameFirstGroup(number, "shop", "trial", DAY_S, "kim"))
+    displaced = {each.host: each.displaced_ms for each in draft.state.choices.values()}
+    assert displaced == {"h2": None, "h0": rig.now_ms}
+
+
 def early(rig: MaintenanceRig, number: int) -> list[str]:
     """Return the hosts whose chosen start comes before the test of shop."""
     draft = Draft(rig.state, rig.now_ms, rig.terms())

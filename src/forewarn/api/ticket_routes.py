@@ -64,9 +64,11 @@ _CATEGORIES = Choice({each.value: each for each in HardwareCategory})
 LIFTED = Choice({each.value: each for each in LIFTABLE})
 _PROSE = Text(TICKET_TEXT_MAX, lines=True)
 _SAID = Field("text", _PROSE, "Text for the dialogue.")
-_REASON = Field("text", _PROSE, "The reason.", required=True)
-_ANSWER = Field("text", _PROSE, "Text for the dialogue.", required=True)
+_WORDS = Text(TICKET_TEXT_MAX, r"(?s).*\S.*", "a text", lines=True)
+_REASON = Field("text", _WORDS, "The reason.", required=True)
+_ANSWER = Field("text", _WORDS, "Text for the dialogue.", required=True)
 _DONE = Field("action", _PROSE, "What was done.")
+_RESULT = Field("action", _WORDS, "What was done.", required=True)
 
 _OPEN = Form(
     "OpenTicket",
@@ -76,7 +78,7 @@ _OPEN = Form(
         Field("target_kind", _TARGETS, "The kind of the target.", required=True),
         Field("target", Text(128), "Name of the VM, host or rack.", required=True),
         Field("category", _CATEGORIES, "The part that is concerned (default: other)."),
-        Field("description", _PROSE, "The fault, in words.", required=True),
+        Field("description", _WORDS, "The fault, in words.", required=True),
         Field("evidence", _PROSE, "Log lines, error codes, measurements."),
         Field("account", Text(128), "Account of the owner, as the owner names it."),
         Field("external", Text(128), "Id in another system."),
@@ -314,7 +316,7 @@ async def work_ticket(call: ApiCall) -> ApiResponse:
 @Route(
     "POST /v1/tickets/{id}/resolve",
     Permission.OPERATE,
-    form=Form("ResolveTicket", "The result of a ticket.", (_SAID, replace(_DONE, required=True))),
+    form=Form("ResolveTicket", "The result of a ticket.", (_SAID, _RESULT)),
     answer=TICKET.schema(),
 )
 async def resolve_ticket(call: ApiCall) -> ApiResponse:

@@ -45,7 +45,9 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
     _check_agreed(draft, _ordered(maintenance, word.owner, first_group), word.owner)
     text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
     text = f"{text}, and observes it for {duration_text(word.observation_s)}"
-    return _record(draft, maintenance, word.owner, first_group, text=text)
+    numbers = _record(draft, maintenance, word.owner, first_group, text=text)
+    _displace(draft, known_maintenance(draft, word.maintenance), word.owner)
+    return numbers
 
 
 def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
@@ -103,15 +105,34 @@ def _check_agreed(draft: Draft, ordered: Maintenance, owner: str) -> None:
         OrderRefused: it would.
     """
     for each in early_choices(draft, ordered, owner):
-        hand_back = hand_back_of(draft.state, ordered, each.host, now_ms=draft.now_ms)
-        agreed = hand_back.subject == CHOSEN and hand_back.at_ms == each.start_ms
-        if each.owner != owner and agreed:
+        if each.owner != owner and _is_agreed(draft, ordered, each):
             start = iso8601(each.start_ms)
             problem = (
                 f"all owners of host {each.host} agree on {start}, before the test could be over; "
                 f"choose another time for {each.host} first"
             )
             raise OrderRefused(maintenance=ordered.id, problem=problem)
+
+
+def _displace(draft: Draft, maintenance: Maintenance, owner: str) -> None:
+    """Mark an owner's starts that come before its test is over, without waiting for the next plan.
+
+    No plan is made while a wave is at hand, and the owner must choose again in time. Source: T-2.
+    """
+    early = [
+        replace(each, displaced_ms=draft.now_ms)
+        for each in early_choices(draft, maintenance, owner)
+        if each.owner == owner and not each.displaced_ms and _is_agreed(draft, maintenance, each)
+    ]
+    if early:
+        text = f"{len(early)} chosen starts come before the test of {owner} in {maintenance.id}"
+        draft.put("declaration.displaced", text, maintenance, *early)
+
+
+def _is_agreed(draft: Draft, maintenance: Maintenance, choice: OwnerChoice) -> bool:
+    """Whether the work on the host starts as the owner chose, because no other owner objects."""
+    hand_back = hand_back_of(draft.state, maintenance, choice.host, now_ms=draft.now_ms)
+    return hand_back.subject == CHOSEN and hand_back.at_ms == choice.start_ms
 
 
 def _declaration_of(
