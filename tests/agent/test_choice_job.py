@@ -62,7 +62,8 @@ def token_file(live: Live, tmp_path: Path) -> Path:
 @pytest.fixture
 def rule(live: Live, token_file: Path) -> dict[str, object]:
     """The table `[choose]` of a configuration."""
-    return {"url": live.url, "token_file": str(token_file), "otherwise": "last", **SUNDAYS}
+    form = {"url": live.url, "token_file": str(token_file), "interval_s": 3600}
+    return {**form, "otherwise": "last", **SUNDAYS}
 
 
 def test_rule_chooses_the_next_sunday_night_for_its_own_vm(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
 
-CHOOSE_S = 3600  # seconds between two looks at declared maintenances
 JOBS_MAX = 500  # most waiting jobs; for a further job, the oldest is dropped and logged
 JOB_MS = 60_000  # time after which a job is killed
 LOOK_MS = 50
@@ -92,7 +91,7 @@ class BackgroundJobs:
         Source: T-2.
         """
         settings = self._settings.choose
-        every_ms = int(number(settings, "interval_s", CHOOSE_S)) * 1000
+        every_ms = int(number(settings, "interval_s", 0)) * 1000
         next_ms = self._choose_ms
         if not settings or (next_ms is not None and 0 < next_ms - now_ms <= every_ms):
             return

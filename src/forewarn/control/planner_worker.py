@@ -25,7 +25,7 @@ def main() -> None:
     """Answer one task."""
     for number in (signal.SIGINT, signal.SIGTERM):  # only for the service, which ends this process
         signal.signal(number, signal.SIG_IGN)
-    text = os.dup(1)
+    out_fd = os.dup(1)
     os.dup2(2, 1)  # only the answer may be on standard output
     give_way()
     from forewarn.control.planner_host import answer_text  # noqa: PLC0415 - signals come first
@@ -37,7 +37,7 @@ def main() -> None:
         except EOFError:
             return
         threading.Thread(target=_follow_parent, daemon=True).start()
-        with os.fdopen(text, "wb") as out:
+        with os.fdopen(out_fd, "wb") as out:
             out.write(answer_text(task))
 
 
