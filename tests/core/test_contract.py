@@ -6,7 +6,7 @@ from enum import Enum
 import pytest
 
 from forewarn.core import (
-    handlers,
+    enabling,
     impact,
     naming,
     operation_requests,
@@ -169,8 +169,8 @@ def test_refusal_has_its_status() -> None:
         (naming.LABELS_MAX, 16),
         (records.HOSTS_MAX, 100_000),
         (POSTPONED_MAX, 1000),
-        (handlers.POLL_RECORD_INTERVAL_S, 60),
-        (handlers.AWAY_S_MIN, 120),
+        (enabling.POLL_RECORD_INTERVAL_S, 60),
+        (enabling.AWAY_S_MIN, 120),
         (waves.PLAN_AGAIN_S_MAX, 600),
         (waves.PLAN_AGAIN_S, 60),
         (targets.FAILURE_AFTER_S, 3600),

@@ -1,6 +1,6 @@
 """Enabling and disabling: who is asked, and what a group that is not asked sees."""
 
-from forewarn.core.handlers import POLL_RECORD_INTERVAL_S
+from forewarn.core.enabling import POLL_RECORD_INTERVAL_S
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Alert, OperationState
 from forewarn.core.refusals import Unknown

@@ -43,7 +43,7 @@ BREAKAGES = (
                 "operation.not_before_ms - 300_000 <= draft.now_ms:",
             ),
             Edit(
-                "forewarn.core.handlers",
+                "forewarn.core.passing_time",
                 "in state.looks.due(draft.now_ms):",
                 "in state.looks.due(draft.now_ms + 300_000):",
             ),
@@ -85,7 +85,7 @@ BREAKAGES = (
     broken(
         "late-notice-kept",
         "a notice that is shown late is not given again",
-        "core.handlers",
+        "core.notice_reports",
         "        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:\n",
         "        if not operation:\n",
         seed=3,
@@ -206,7 +206,7 @@ BREAKAGES = (
     broken(
         "unseen-unnamed",
         "history does not name the VMs that were not shown their work",
-        "core.handlers",
+        "core.notice_reports",
         'f"vm {some_names(vms)}"',
         '"some VMs"',
     ),

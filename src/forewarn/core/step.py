@@ -12,8 +12,8 @@ publish and begin.
     by those of `maintenance.py`. A move of an operation together with its events is one function of
     `transitions.py`.
 2.  *A stimulus acts first.* What it changes of access is decided by `access/reducer.py`, which
-    knows nothing of the fleet, and written here. Then its function in `_HANDLERS`, most in
-    `handlers.py`, checks, writes records, and puts their dependents on the agenda.
+    knows nothing of the fleet, and written here. Then its function in `_HANDLERS` checks,
+    writes records, and puts their dependents on the agenda.
 3.  *The agenda* is one ordered set of keys: a rule, and the number or group it applies to. The loop
     of `_settle` takes the first key and calls its rule until no key is left.
 4.  *What wakes what.* A blocked operation records its blocker and is woken by it: by the end of
@@ -35,8 +35,6 @@ publish and begin.
     Conclusions and documents do not count.
 8.  *Steps of one commit.* Many VMs may ask at the same instant. `take` makes one step for each,
     and undoes a refused one alone. `joined` makes one result of them, stored by one commit.
-
-The rules of single stimuli are in `handlers.py` and beside it.
 """
 
 from __future__ import annotations
@@ -52,9 +50,15 @@ from forewarn.core import (
     approvals,
     choice_commands,
     deferral_commands,
+    driver_reports,
+    enabling,
     guards,
-    handlers,
+    notice_reports,
+    operation_commands,
     order_commands,
+    passing_time,
+    recovery,
+    topology_commands,
     transitions,
     validations,
     waiting,
@@ -268,7 +272,7 @@ def _for_access(stimulus: PlaneStimulus) -> Iterator[AccessStimulus]:
         case stimuli.Tick() | stimuli.Recover():
             yield ExpireCalls()
         case stimuli.Restored():
-            yield SuspendAccess(handlers.RESTORED)
+            yield SuspendAccess(recovery.RESTORED)
 
 
 def _for_core(stimulus: PlaneStimulus) -> tuple[FleetStimulus, ...]:
@@ -302,7 +306,7 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
     for deadlines, later_ms in (
         (state.looks, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
-        (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
+        (state.polls, enabling.disabled_ms(0, policy.disable_after_s)),
         (state.closes, PASSED_MS),
         (state.agreements, 0),
         (state.decisions, 0),
@@ -319,29 +323,29 @@ def next_deadline_ms(state: State, policy: NoticePolicy, now_ms: int) -> int | N
 #: The function of each stimulus. It returns numbers of operations, or the number of a maintenance.
 #: A test checks that every stimulus has an entry.
 _HANDLERS: dict[type[FleetStimulus], Callable[[Draft, Never], tuple[int, ...] | None]] = {
-    stimuli.RequestMaintenance: handlers.request,
+    stimuli.RequestMaintenance: operation_commands.request,
     ApprovalRequest: approvals.approve,
     stimuli.Acknowledge: approvals.acknowledge,
-    stimuli.Cancel: handlers.cancel,
-    stimuli.Complete: handlers.complete,
-    stimuli.Retry: handlers.retry,
-    stimuli.Repair: handlers.repair,
-    stimuli.DriverBegun: handlers.begun,
-    stimuli.DriverProgressed: handlers.progressed,
-    stimuli.DriverDone: handlers.done,
-    stimuli.DriverFailed: handlers.broke,
-    stimuli.DriverAborted: handlers.aborted,
-    stimuli.NoticeShown: handlers.shown,
-    stimuli.NotShown: handlers.not_shown,
-    stimuli.ClockMarked: handlers.marked,
-    stimuli.PutOff: handlers.put_off,
-    stimuli.Enable: handlers.enable,
-    stimuli.GroupsPolled: handlers.polled,
-    stimuli.ChangeTopology: handlers.change,
-    stimuli.Tick: handlers.tick,
-    stimuli.Proceed: handlers.proceed,
-    stimuli.Recover: handlers.recover,
-    stimuli.Restored: handlers.restored,
+    stimuli.Cancel: operation_commands.cancel,
+    stimuli.Complete: operation_commands.complete,
+    stimuli.Retry: operation_commands.retry,
+    stimuli.Repair: operation_commands.repair,
+    stimuli.DriverBegun: driver_reports.begun,
+    stimuli.DriverProgressed: driver_reports.progressed,
+    stimuli.DriverDone: driver_reports.done,
+    stimuli.DriverFailed: driver_reports.broke,
+    stimuli.DriverAborted: driver_reports.aborted,
+    stimuli.NoticeShown: notice_reports.shown,
+    stimuli.NotShown: notice_reports.not_shown,
+    stimuli.ClockMarked: passing_time.marked,
+    stimuli.PutOff: passing_time.put_off,
+    stimuli.Enable: enabling.enable,
+    stimuli.GroupsPolled: enabling.polled,
+    stimuli.ChangeTopology: topology_commands.change,
+    stimuli.Tick: passing_time.tick,
+    stimuli.Proceed: passing_time.proceed,
+    stimuli.Recover: recovery.recover,
+    stimuli.Restored: recovery.restored,
     stimuli.CreateMaintenance: commands.create,
     stimuli.StartMaintenance: commands.start,
     stimuli.DeclareMaintenance: commands.declare,

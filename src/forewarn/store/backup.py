@@ -6,7 +6,7 @@ engine.
 
 Theory of operation: a restore marks the place as unfinished (`RESTORING`). It copies the tables and
 raises generation, history and numbers in one transaction. Then one step of the core raises the
-incarnations of the documents and ends announced work (`core/handlers.py`); the same transaction
+incarnations of the documents and ends announced work (`core/recovery.py`); the same transaction
 removes the mark. A service refuses to load a marked store.
 """
 
@@ -273,7 +273,7 @@ def restore(backup: Path | None, address: str, *, now_ms: int) -> RestoreFacts:
 
 
 def _go_on(store: Store, incarnation: int, now_ms: int) -> RestoreFacts:
-    """Raise the incarnations of documents and withdraw announced work; see `core/handlers.py`."""
+    """Raise the incarnations of documents and withdraw announced work; see `core/recovery.py`."""
     store.restoring = True
     state = store.load()
     dropped = tuple(state.access.confirmations.values())
