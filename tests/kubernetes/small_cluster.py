@@ -5,6 +5,7 @@ Each reading of an object that something works on brings that work a step furthe
 
 import contextlib
 import http.server
+import io
 import json
 import threading
 from collections import Counter
@@ -381,3 +382,63 @@ def served(cluster: Cluster) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class DirectHandler(Handler):
+    """A request that arrives as bytes instead of over a connection."""
+
+    def setup(self) -> None:
+        """Take the files of the request and of the answer."""
+        self.rfile, self.wfile = self.request
+
+    def finish(self) -> None:
+        """Nothing is to be closed."""
+
+
+class DirectSocket:
+    """A client's socket whose other end is played in the same thread.
+
+    Two threads and a connection over the loopback cost ten times as much, and let the system choose
+    the order.
+    """
+
+    handler: type[DirectHandler]
+
+    def __init__(self, *_: object) -> None:
+        """Hold no request yet."""
+        self._request = b""
+        self._answer: bytes | None = None
+
+    def sendall(self, data: bytes) -> None:
+        """Hold a part of the request."""
+        self._request += data
+
+    def recv(self, bytes_max: int) -> bytes:
+        """Return a part of the answer."""
+        answer = self._whole()
+        self._answer = answer[bytes_max:]
+        return answer[:bytes_max]
+
+    def makefile(self, *_: object, **__: object) -> io.BytesIO:
+        """Return the answer as a file."""
+        return io.BytesIO(self._whole())
+
+    def _whole(self) -> bytes:
+        """Return the answer; the first time, have the request carried out."""
+        if self._answer is None:
+            answer = io.BytesIO()
+            files: Any = (io.BytesIO(self._request), answer)
+            self.handler(files, ("", 0), None)  # type: ignore[arg-type]
+            self._answer = answer.getvalue()
+        return self._answer
+
+    def _ignore(self, *_: object) -> None:
+        """Neither options nor times matter."""
+
+    connect = close = settimeout = setsockopt = _ignore
+
+
+def direct_socket(cluster: Cluster) -> type[DirectSocket]:
+    """Return what replaces `socket.socket` for clients of a cluster."""
+    handler = type("Handler", (DirectHandler,), {"cluster": cluster})
+    return type("Socket", (DirectSocket,), {"handler": handler})

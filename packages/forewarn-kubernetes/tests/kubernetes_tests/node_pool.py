@@ -158,13 +158,21 @@ def is_protected(cluster: Cluster, app: str, namespace: str = "default") -> bool
 
 def true_conditions(cluster: Cluster, node: str) -> set[str]:
     """Return the types of a node's conditions that are true, without Ready."""
-    form: Any = cluster.ask("GET", f"{NODES}/{node}").form()
-    conditions = (form.get("status") or {}).get("conditions") or []
+    return true_types(cluster.ask("GET", f"{NODES}/{node}").form())
+
+
+def true_types(node: Form) -> set[str]:
+    """Return the types of conditions that are true, without Ready."""
+    conditions = (node.get("status") or {}).get("conditions") or []
     return {each["type"] for each in conditions if each["status"] == "True"} - {"Ready"}
 
 
 def annotations_of(cluster: Cluster, node: str) -> dict[str, str]:
     """Return Forewarn's annotations of a node."""
-    form: Any = cluster.ask("GET", f"{NODES}/{node}").form()
-    known = form["metadata"].get("annotations") or {}
+    return own_annotations(cluster.ask("GET", f"{NODES}/{node}").form())
+
+
+def own_annotations(node: Form) -> dict[str, str]:
+    """Return Forewarn's annotations."""
+    known = node["metadata"].get("annotations") or {}
     return {key: each for key, each in known.items() if key.startswith("forewarn.io/")}

@@ -190,11 +190,11 @@ class Controllers:
 
 
 class Relay:
-    """A port before an API server whose lines can be cut."""
+    """A port before a server whose lines can be cut."""
 
-    def __init__(self, behind: int) -> None:
-        """Listen."""
-        self._behind = behind
+    def __init__(self, behind: int, source: str = "127.0.0.1") -> None:
+        """Listen; the server sees requests come from the source."""
+        self._behind, self._source = behind, source
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._lines: list[socket.socket] = []
@@ -227,7 +227,13 @@ class Relay:
             while True:
                 front = self._listener.accept()[0]
                 with self._gate:
-                    back = socket.create_connection(("127.0.0.1", self._behind))
+                    try:
+                        back = socket.create_connection(
+                            ("127.0.0.1", self._behind), source_address=(self._source, 0)
+                        )
+                    except ConnectionError:  # the server is away
+                        front.close()
+                        continue
                     self._lines += [front, back]
                 for ends in ((front, back), (back, front)):
                     threading.Thread(target=_carry, args=ends, daemon=True).start()

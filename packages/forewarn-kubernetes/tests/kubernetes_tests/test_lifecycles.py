@@ -23,11 +23,12 @@ from kubernetes_tests.node_pool import (
     NODES,
     PODS,
     Kubelets,
-    annotations_of,
     deploy,
     is_protected,
-    true_conditions,
+    own_annotations,
+    true_types,
 )
+from kubernetes_tests.real_cluster import Relay
 from tests.agent.programs import answers, free_port, program
 from tests.agent.test_prepare_kubernetes import Cluster, serving
 from tests.e2e.cloud import FOREWARN
@@ -41,24 +42,31 @@ SEED = int(os.environ.get("SEED", "1"))
 SPEED = 20
 #: Longest that a node may be wrong while everything runs, in seconds. Source: K-1.
 WRONG_S_MAX = 30
-HOSTS = ("h1", "h2", "h3")
+#: Nodes that are hosts, and nodes that are VMs with an agent: 12 and 4 of 500 lifecycles.
+HOSTS = tuple(f"h{number}" for number in range(1, 1 + max(3, RUNS // 40)))
+VMS = {f"node-{number}": f"127.0.1.{number}" for number in range(1, 1 + max(1, RUNS // 125))}
 #: Pods of the application, and how many of them its budget keeps available.
 PODS_COUNT, AVAILABLE = 8, 6
-VM = "node-1"
-TOPOLOGY = """
-[hosts.h0]
-[groups.pool]
-[groups.rest]
-[vms.node-1]
-host = "h0"
-group = "pool"
+HOST = """
+[hosts.{name}]
+[vms.on-{name}]
+host = "{name}"
+group = "rest"
+"""
+NODE = """
+[hosts.under-{name}]
+[groups.pool-{name}]
+[vms.{name}]
+host = "under-{name}"
+group = "pool-{name}"
+addresses = ["{address}"]
 """
 AGENT = """
 [agent]
 endpoint = "http://127.0.0.1:{metadata}"
 interval_s = 0.5
-state_dir = "{directory}/state"
-hooks_dir = "{directory}/hooks"
+state_dir = "{directory}/{name}/state"
+hooks_dir = "{directory}/{name}/hooks"
 
 [kubernetes]
 conditions = true
@@ -74,25 +82,21 @@ action = "prepare"
 
 
 class Lab:
-    """A cluster, a cloud, an agent on one node, and the follower of the hosts."""
+    """A cluster, a cloud, an agent on each node that is a VM, and the follower of the hosts."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         """Start everything."""
         self.cluster = cluster
         operator, metadata = free_port(), free_port()
         self.api = ApiClient(f"http://127.0.0.1:{operator}")
-        hosts = "".join(
-            f'[hosts.{name}]\n[vms.on-{name}]\nhost = "{name}"\ngroup = "rest"\n' for name in HOSTS
-        )
-        (directory / "topology.toml").write_text(TOPOLOGY + hosts)
+        hosts = "".join(HOST.format(name=name) for name in HOSTS)
+        nodes = "".join(NODE.format(name=name, address=each) for name, each in VMS.items())
+        (directory / "topology.toml").write_text(f"[groups.rest]\n{hosts}{nodes}")
         token = str(cluster.token_file)
         reach = f'server = "{cluster.url}"\ntoken_file = "{token}"\nca_file = "{cluster.ca_file}"\n'
         (directory / "forewarn.toml").write_text(f"[drivers.kubernetes]\n{reach}")
-        here = f'{reach}node = "{VM}"\n'
-        text = AGENT.format(metadata=metadata, directory=directory, cluster=here)
-        (directory / "agent.toml").write_text(text)
         cluster.make("/api/v1/namespaces", {"metadata": {"name": "forewarn"}})
-        for name in (VM, *HOSTS):
+        for name in (*VMS, *HOSTS):
             cluster.make(NODES, {"metadata": {"name": name}})
         cluster.parts.start_controllers()
         deploy(cluster, "web", PODS_COUNT, available=AVAILABLE)
@@ -102,21 +106,41 @@ class Lab:
             *("--listen", f"127.0.0.1:{metadata}", "--operator-listen", f"127.0.0.1:{operator}"),
         )
         follow = ("driver", "mark-nodes", "--follow", "--config", str(directory / "forewarn.toml"))
-        agent = (sys.executable, "-m", "forewarn.agent", "run", "--config")
         self.programs = {
             "API server": cluster.parts.api,
             "control plane": Program(cloud, directory / "cloud.log"),
-            "agent": Program((*agent, str(directory / "agent.toml")), directory / "agent.log"),
             "follower": Program(
                 (*FOREWARN, *follow, "--server", self.api.server), directory / "follower.log"
             ),
         }
+        agent = (sys.executable, "-m", "forewarn.agent", "run", "--config")
+        self.agents: dict[str, Program] = {}
+        self._relays: list[Relay] = []
+        for name, address in VMS.items():
+            self._relays.append(Relay(metadata, address))
+            config = directory / f"{name}.toml"
+            here = f'{reach}node = "{name}"\n'
+            config.write_text(
+                AGENT.format(
+                    metadata=self._relays[-1].port, directory=directory, name=name, cluster=here
+                )
+            )
+            self.agents[name] = Program((*agent, str(config)), directory / f"{name}.log")
         wait_until(lambda: answers(operator), what="the cloud")
 
     def close(self) -> None:
         """End what was started here."""
-        for name in ("agent", "follower", "control plane"):
-            self.programs[name].end()
+        for each in (*self.agents.values(), self.programs["follower"]):
+            each.end()
+        self.programs["control plane"].end()
+        for relay in self._relays:
+            relay.close()
+
+    def kill(self, name: str, dice: random.Random) -> None:
+        """Kill a program, one of the agents, or the API server; and start it again."""
+        killed = self.programs.get(name) or self.agents[dice.choice(list(VMS))]
+        killed.end(signal.SIGKILL)
+        killed.start()
 
     def live(self) -> list[dict[str, Any]]:
         """Return the operations that have not ended."""
@@ -126,7 +150,7 @@ class Lab:
     def begin(self, target: str, dice: random.Random) -> None:
         """Ask for work on a node."""
         form: dict[str, object] = {"targets": [target], "duration": dice.randrange(5, 60)}
-        form["cause"] = "reboot" if target == VM else "host-reboot"
+        form["cause"] = "reboot" if target in VMS else "host-reboot"
         if dice.random() < 0.5:
             form["not_before"] = f"+{dice.randrange(10, 100)}s"
         self.api.post("/v1/operations", form)
@@ -150,26 +174,26 @@ class Lab:
     def is_right(self, live: list[dict[str, Any]]) -> dict[str, bool]:
         """Return whether each node says what happens to it."""
         notices = notices_of(live)
+        nodes: Any = self.cluster.ask("GET", NODES).form()["items"]
+        shown = {each["metadata"]["name"]: true_types(each) for each in nodes}
         right = {}
         for host in HOSTS:
             notice = notices.get(host)
             types = {kind for kind, fact in KEP_TYPES.items() if notice and notice.says(fact)}
-            shown = true_conditions(self.cluster, host)
-            right[host] = shown - {"Drained"} == types - {"Drained"}
-        states = {each["state"] for each in live if each["target_kind"] == "vm"}
-        shown = true_conditions(self.cluster, VM)
-        right[VM] = bool(shown) == bool(states & {"announced", "running"})
-        if states == {"running"}:
-            right[VM] = "MaintenanceInProgress" in shown
+            right[host] = shown[host] - {"Drained"} == types - {"Drained"}
+        for vm in VMS:
+            states = {each["state"] for each in live if vm in each.get("vms", ())}
+            right[vm] = bool(shown[vm]) == bool(states & {"announced", "running"})
+            if states == {"running"}:
+                right[vm] = "MaintenanceInProgress" in shown[vm]
         return right
 
     def is_clean(self) -> bool:
         """Return whether nothing is left on any node."""
         nodes: Any = self.cluster.ask("GET", NODES).form()["items"]
-        names = [each["metadata"]["name"] for each in nodes]
-        return not any(each["spec"].get("unschedulable") for each in nodes) and not any(
-            true_conditions(self.cluster, name) or annotations_of(self.cluster, name)
-            for name in names
+        return not any(
+            each["spec"].get("unschedulable") or true_types(each) or own_annotations(each)
+            for each in nodes
         )
 
 
@@ -226,7 +250,7 @@ def test_nodes_are_right_again_after_any_kill(tmp_path: Path) -> None:
 
 def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
     """Begin all lifecycles, and kill programs in between, each in its turn."""
-    victims = sorted(lab.programs)
+    victims = sorted({*lab.programs, "agent"})
     begun, killed = 0, 0
     ends_s = time.monotonic() + 60 + 20 * RUNS
     while begun < RUNS:
@@ -240,7 +264,7 @@ def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
             busy = {each["host"] for each in live} | {
                 vm for each in live for vm in each.get("vms", ())
             }
-            for target in (VM, *HOSTS):
+            for target in (*VMS, *HOSTS):
                 if begun < RUNS and target not in busy and dice.random() < 0.3:
                     lab.begin(target, dice)
                     begun += 1
@@ -250,8 +274,7 @@ def _work(lab: Lab, judge: Judge, dice: random.Random) -> None:
             judge.forget()  # not everything answers
         if killed * RUNS < begun * KILLS:
             name = victims[killed % len(victims)]
-            lab.programs[name].end(signal.SIGKILL)
-            lab.programs[name].start()
+            lab.kill(name, dice)
             killed += 1
             wait_until(lambda: _answers(lab), what=f"{name} to be back", limit_s=300, every_s=0.2)
             judge.forget()

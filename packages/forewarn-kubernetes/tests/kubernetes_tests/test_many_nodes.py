@@ -1,4 +1,4 @@
-"""Notices on many nodes of a real API server, counted by its own metrics.
+"""Notices on many nodes: of a real API server, counted by its metrics, and of a simulated one.
 
 `KUBERNETES_NODES=5000 make test-kubernetes ARGS="-s FILE"`, with the path of this file, takes as
 many; `WRITERS_MAX=1` writes one node after another.
@@ -10,6 +10,7 @@ import os
 import re
 import ssl
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import HostNotices
 from kubernetes_tests.node_pool import NODES, true_conditions
 from kubernetes_tests.test_host_notices import operation
+from kubernetes_tests.virtual_nodes import virtual_nodes
 from tests.agent.test_prepare_kubernetes import TOKEN, Cluster, serving
 from tests.kubernetes.control_plane import control_plane
 
@@ -101,3 +103,27 @@ def test_each_transition_is_one_write_of_a_node(
                 f"{used_ms[0]:.2f} ms of a processor in the API server, {used_ms[1]:.2f} in etcd, "
                 f"{used_ms[2]:.2f} here"
             )
+
+
+def test_each_change_of_a_drained_node_is_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the nodes are drained by agents; renewals and turns add no write. Source: K-1."""
+    vms = COUNT // 2
+    world = virtual_nodes(tmp_path, monkeypatch, 1, hosts=COUNT - vms, vms=vms)
+    for node in world.nodes:
+        world.begin(node)
+    shown = dict.fromkeys(world.nodes, frozenset[str]())
+    changes: Counter[str] = Counter()
+    while world.work or any(shown.values()):
+        world.tick(kills=False, begins=False)
+        for node, before in shown.items():
+            shown[node] = frozenset(world.shown(node))
+            changes[node] += shown[node] != before
+    done = Counter(
+        path.removesuffix("/status").rpartition("/")[2]
+        for verb, _, path in (each.partition(" ") for each in world.cluster.changes)
+        if path.startswith(NODES)
+    )
+    assert done == changes
+    print(f"{COUNT} nodes, {done.total()} writes, at most {max(done.values())} of a node")
