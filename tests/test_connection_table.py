@@ -1,5 +1,7 @@
 """Who may hold connections to a port, on both event loops the service may have."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import socket
@@ -11,7 +13,13 @@ import pytest
 import uvloop
 
 from forewarn import connection_table
-from forewarn.connection_table import ConnectionTable, CountedPort, TrackedConnection, source_of
+from forewarn.connection_table import (
+    UNKNOWN_FDS_SHARE,
+    ConnectionTable,
+    CountedPort,
+    TrackedConnection,
+    source_of,
+)
 from forewarn.openssl import make_certificate
 from tests.metadata.feeds import until
 from tests.waiting import LIMIT_S
@@ -40,12 +48,43 @@ class Echo(asyncio.Protocol):
         self.tracked.leave()
 
 
-class Port:
-    """A port with TLS for three unknown callers, of which one source may be one."""
+class Handshake:
+    """A caller that has sent its ClientHello and goes on when the test says so."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, trust: ssl.SSLContext
+    ) -> None:
+        """Send the ClientHello."""
+        self._reader, self._writer = reader, writer
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trust.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+        writer.write(self._outgoing.read())
+
+    async def echoes(self) -> bool:
+        """Finish the handshake; return whether the caller is served."""
+        await self._until_done(self._tls.do_handshake)
+        self._tls.write(b"hello")
+        return await self._until_done(lambda: self._tls.read(5)) == b"hello"
+
+    async def _until_done(self, act: Callable[[], object]) -> object:
+        while True:
+            try:
+                return act()
+            except ssl.SSLWantReadError:
+                self._writer.write(self._outgoing.read())
+                received = await self._reader.read(65536)
+                assert received, "the port has ended the connection"
+                self._incoming.write(received)
+
+
+class Port:
+    """A port with TLS for a few unknown callers, of which one source may be a quarter."""
+
+    def __init__(self, directory: Path, *, unknown: int = 4) -> None:
         """Make its certificate."""
-        self.table = ConnectionTable(3, 1, fds_max=0)
+        self.table = ConnectionTable(1000, 1000, fds_max=unknown * UNKNOWN_FDS_SHARE)
         made = make_certificate(directory)
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(made.path, made.key)
@@ -78,6 +117,10 @@ class Port:
         for writer in self._callers:
             writer.transport.abort()
         await until(lambda: self.table._count == 0)
+
+    async def shake_hands(self, source: str) -> Handshake:
+        """Send the first message of a handshake."""
+        return Handshake(*await self.dial(tls=False, source=source), self.trust)
 
     async def echoes(self) -> bool:
         """Whether a caller is served."""
@@ -118,6 +161,62 @@ def test_silent_handshake_makes_room(
         for reader, _ in silent:
             await ended(reader)
         assert not other[0].at_eof()
+        await port.stop()
+
+    run(story())
+
+
+def test_rush_of_handshakes_ends(
+    tmp_path: Path,
+    run: Callable[[Coroutine[object, object, None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many more callers than handshakes at a time are all served, at their first attempt."""
+    monkeypatch.setattr(connection_table, "HANDSHAKES_MAX", 3)
+
+    async def story() -> None:
+        port = Port(tmp_path, unknown=16)
+        await port.start()
+        callers = [await port.shake_hands(f"127.0.1.{number}") for number in range(1, 61)]
+        assert all(await asyncio.gather(*(caller.echoes() for caller in callers)))
+        await port.stop()
+
+    run(story())
+
+
+def test_source_leaves_handshakes_for_others(
+    tmp_path: Path,
+    run: Callable[[Coroutine[object, object, None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Handshakes that a source begins and leaves do not keep others waiting."""
+    monkeypatch.setattr(connection_table, "SOURCE_HANDSHAKES_MAX", 1)
+    monkeypatch.setattr(connection_table, "HANDSHAKE_S_MAX", 10 * LIMIT_S)
+
+    async def story() -> None:
+        port = Port(tmp_path, unknown=16)
+        await port.start()
+        for _ in range(20):
+            await port.shake_hands("127.0.0.2")
+        assert await port.echoes()
+        await port.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("start", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+def test_incomplete_hello_makes_room(
+    tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None], start: bytes
+) -> None:
+    """Who has not sent a whole ClientHello takes no handshake from others."""
+
+    async def story() -> None:
+        port = Port(tmp_path)
+        await port.start()
+        for number in range(1, 20):
+            _, writer = await port.dial(tls=False, source=f"127.0.2.{number}")
+            writer.write(start)
+        assert await port.echoes()
         await port.stop()
 
     run(story())

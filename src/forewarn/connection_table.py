@@ -1,10 +1,14 @@
 """Limits on connections to a port, counted by source from the moment of acceptance.
 
-An unauthenticated connection may be closed in favour of a new one; an authenticated connection
-stays open. An asyncio server keeps a silent TLS handshake open for a minute without reporting it.
-So
-connections are accepted and counted here before the event loop gets them. The metadata service
-counts by VM instead: see `metadata/http/open_connections.py`.
+Theory of operation. An asyncio server keeps a silent TLS handshake open for a minute without
+reporting it, so connections are accepted and counted here before the event loop gets them. An
+unauthenticated connection may be closed in favour of a new one; an authenticated connection stays
+open. A TLS handshake costs more than a millisecond of the processor, so it begins only after a
+complete ClientHello, and is not closed in favour of a new connection: of more callers than the port
+can serve at a time, each one's work would be lost before its end, again and again. Handshakes are
+limited instead. While as many run as may, no connection is accepted, and callers wait in the
+kernel's queue. One source may have only a few of the handshakes.
+The metadata service counts by VM instead: see `metadata/http/open_connections.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +23,12 @@ import ssl
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from functools import partial
+from weakref import WeakValueDictionary
 
-#: Time limits of the TLS handshake and of its shutdown, in seconds.
+#: Time limits of a TLS ClientHello, of the handshake after it, and of the shutdown, in seconds.
 HANDSHAKE_S_MAX = 5.0
+#: TLS handshakes of one port at a time after their ClientHello, and those of one source.
+HANDSHAKES_MAX, SOURCE_HANDSHAKES_MAX = 128, 8
 #: Unauthenticated connections of one port: at most `UNKNOWN_MAX`, and one in `UNKNOWN_FDS_SHARE`
 #: file descriptors; one source may have one in `SOURCE_SHARE` of this number.
 UNKNOWN_MAX, UNKNOWN_FDS_SHARE, SOURCE_SHARE = 256, 16, 4
@@ -31,6 +38,8 @@ BACKLOG, ACCEPTED_AT_ONCE = 1024, 4
 PASSING = frozenset({errno.ECONNABORTED, errno.EINTR})
 #: Pause when the system accepts no further connection, in seconds.
 RETRY_S = 0.1
+#: Length of the head of a TLS record, and the first byte of a record with a handshake.
+RECORD_HEAD_BYTES, HANDSHAKE_RECORD = 5, 22
 _FACT = {"action": "accept-failed"}
 
 log = logging.getLogger("forewarn.connections")
@@ -57,6 +66,8 @@ class ConnectionTable:
         self._max = max_connections
         self._max_unknown = min(UNKNOWN_MAX, share)
         self._max_per_source = min(max_per_source, self._max_unknown // SOURCE_SHARE)
+        #: Maximum number of TLS handshakes at a time, which the table does not end.
+        self.handshakes_max = min(HANDSHAKES_MAX, self._max_unknown)
         self._count = 0
         #: Unauthenticated or idle connections, oldest first: all of them, and by source.
         self._evictable: OrderedDict[TrackedConnection, None] = OrderedDict()
@@ -112,6 +123,8 @@ class TrackedConnection:
         self._table = table
         #: Whether the connection is in the table.
         self.counts = table.enter(self)
+        #: Completes when the connection is no longer protected for its handshake; None: it is not.
+        self._settled: asyncio.Future[None] | None = None
 
     def set_end(self, end: Callable[[], object]) -> None:
         """Use a function from now on to end the connection at once."""
@@ -121,22 +134,44 @@ class TrackedConnection:
         """Protect the connection, because its caller is authenticated."""
         if self.counts:
             self._table.keep(self)
+        self._settle()
 
     def expose(self) -> None:
         """Allow the table to close the connection again."""
         if self.counts:
             self._table.expose(self)
+        self._settle()
+
+    def expose_stranger(self) -> None:
+        """Allow the table to close the connection again, unless its caller is authenticated."""
+        if self._settled is not None:
+            self.expose()
+
+    def protect(self) -> asyncio.Future[None]:
+        """Protect the connection for its handshake and until its first request is answered.
+
+        Returns: what completes when the caller is authenticated, answered or gone.
+        """
+        self._table.keep(self)
+        self._settled = asyncio.get_running_loop().create_future()
+        return self._settled
 
     def leave(self) -> None:
         """Stop counting the connection; further calls have no effect."""
         if self.counts:
             self.counts = False
             self._table.leave(self)
+        self._settle()
 
     def cut(self) -> None:
         """End the connection at once."""
         self.leave()
         self._end()
+
+    def _settle(self) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+        self._settled = None
 
 
 class CountedPort:
@@ -171,6 +206,9 @@ class CountedPort:
         if tls is not None:
             names = ("ssl_handshake_timeout", "ssl_shutdown_timeout")
             self._options = {"ssl": tls, **dict.fromkeys(names, HANDSHAKE_S_MAX)}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._handshakes = asyncio.Semaphore(table.handshakes_max)
+        self._own_handshakes: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._accepting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -188,6 +226,8 @@ class CountedPort:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
         self.listener.close()
+        for task in tuple(self._connecting):
+            task.cancel()
         self._table.cut_unknown()
 
     async def _accept(self) -> None:
@@ -195,6 +235,8 @@ class CountedPort:
         while True:
             try:
                 for _ in range(ACCEPTED_AT_ONCE):
+                    async with self._handshakes:  # waits until another handshake may begin
+                        pass
                     self._take(*await loop.sock_accept(self.listener))
             except OSError as error:
                 if error.errno not in PASSING:
@@ -210,6 +252,8 @@ class CountedPort:
                 connection.send(self._full)
             return
         task = asyncio.get_running_loop().create_task(self._connect(connection, tracked))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
         def drop() -> None:
             task.cancel()
@@ -221,19 +265,60 @@ class CountedPort:
         """Serve a connection on the event loop, after its handshake."""
         task = asyncio.current_task()
         assert task is not None
-        tracked.set_end(task.cancel)  # from now on the event loop closes the socket
-        try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                partial(self._make_protocol, tracked),
-                connection,
-                **self._options,  # type: ignore[arg-type]
-            )
+        tracked.set_end(task.cancel)
+        settled: asyncio.Future[None] | None = None
+        async with contextlib.AsyncExitStack() as turn:
+            try:
+                if self._options:
+                    async with asyncio.timeout(HANDSHAKE_S_MAX):
+                        await client_hello(connection)
+                    await turn.enter_async_context(self._handshakes_of(tracked.source))
+                    await turn.enter_async_context(self._handshakes)
+                    settled = tracked.protect()
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    partial(self._make_protocol, tracked),
+                    connection,
+                    **self._options,  # type: ignore[arg-type]
+                )
+            except BaseException as error:
+                tracked.leave()
+                connection.close()
+                if not isinstance(error, OSError):  # unknown clients' failures are not logged
+                    raise
+                return
             tracked.set_end(transport.abort)
-        except OSError:
-            tracked.leave()  # failed handshakes of unknown clients are not logged
-        except BaseException:
-            tracked.leave()
-            raise
+            self._connecting.discard(task)
+            if settled is not None:
+                await settled
+
+    def _handshakes_of(self, source: str) -> asyncio.Semaphore:
+        """Return what limits a source's handshakes, while it has any."""
+        own = self._own_handshakes.get(source) or asyncio.Semaphore(SOURCE_HANDSHAKES_MAX)
+        self._own_handshakes[source] = own
+        return own
+
+
+async def client_hello(connection: socket.socket) -> None:
+    """Wait until a whole ClientHello, bytes of something else, or the connection's end arrives."""
+    head = await _peek(connection, RECORD_HEAD_BYTES)
+    if len(head) == RECORD_HEAD_BYTES and head[0] == HANDSHAKE_RECORD:
+        await _peek(connection, RECORD_HEAD_BYTES + int.from_bytes(head[3:], "big"))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+async def _peek(connection: socket.socket, length: int) -> bytes:
+    """Return this many received bytes without taking them, or less at the connection's end."""
+    with contextlib.suppress(BlockingIOError):
+        if len(data := connection.recv(length, socket.MSG_PEEK)) == length:
+            return data
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length)
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(length, socket.MSG_PEEK)
 
 
 async def listeners_at(host: str, port: int) -> list[socket.socket]:

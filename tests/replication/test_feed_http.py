@@ -57,6 +57,23 @@ def test_part_has_a_tag_and_is_not_sent_again(tmp_path: Path) -> None:
     run(story())
 
 
+def test_node_waits_longer_for_each_slow_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a rush of nodes a connection takes long; one that is given up too soon is in vain."""
+    monkeypatch.setattr(feed_client, "CONNECT_S", 1e-9)
+    monkeypatch.setattr(feed_client, "RETRY_S", 1e-4)
+    monkeypatch.setattr(feed_client, "RETRY_S_MAX", 1e-3)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        await node.stop()
+        await feed.stop()
+
+    run(story())
+
+
 def test_next_request_confirms_what_the_node_shows(tmp_path: Path) -> None:
     """Neither the answer nor a person's request does, and not the process before. M-4."""
 

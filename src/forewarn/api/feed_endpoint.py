@@ -109,6 +109,7 @@ class FeedConnection(ApiConnection):
 
     def answered(self) -> None:
         """Stay protected between two requests of a node."""
+        self._tracked.expose_stranger()
 
 
 class _Query(NamedTuple):

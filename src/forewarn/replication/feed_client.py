@@ -57,8 +57,9 @@ ASKING_MAX = 16
 #: time that the control plane has stated for returns.
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
 
-#: Time limit of a connection attempt, before the next address is tried.
-CONNECT_S_MAX = 3.0
+#: Time limit of a connection attempt and its handshake, in seconds. Each attempt that takes too
+#: long doubles the limit of the next one, so that handshakes of a rush of nodes are not in vain.
+CONNECT_S, CONNECT_S_MAX = 3.0, 30.0
 
 #: Time limit of an answer, beyond the requested wait, in seconds.
 ANSWER_S_MAX = 5.0
@@ -180,6 +181,7 @@ class FeedClient:
         self._pace = FeedPace()
         #: The control plane's clock in its last answer, and when the answer came.
         self._clock_s: tuple[str, float] | None = None
+        self._connect_s = CONNECT_S
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[str, _Pending] = {}
@@ -459,8 +461,13 @@ class FeedClient:
 
     async def _connected(self) -> HttpStream:
         address = self.address
-        async with asyncio.timeout(CONNECT_S_MAX):
-            streams = await self._route.connect(address, self._identity.tls)
+        try:
+            async with asyncio.timeout(self._connect_s):
+                streams = await self._route.connect(address, self._identity.tls)
+        except TimeoutError:
+            self._connect_s = min(2 * self._connect_s, CONNECT_S_MAX)
+            raise
+        self._connect_s = CONNECT_S
         return HttpStream(streams, address, PART_BYTES_MAX)
 
     def _take(self, response: HttpAnswer) -> None:

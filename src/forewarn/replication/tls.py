@@ -29,6 +29,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_NONE
+    context.num_tickets = 0  # nodes resume no sessions: they return to another control plane
     if files.ca:
         context.verify_mode = ssl.CERT_OPTIONAL  # a node may have a token instead of a certificate
     return _loaded(context, files)
