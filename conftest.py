@@ -143,7 +143,7 @@ def _own_logs() -> Iterator[None]:
 def server() -> Iterator[PostgresServer]:
     """The PostgreSQL server of this worker; its new databases have our schema."""
     # The product is imported late: breakages are made before it is imported.
-    from forewarn.store import open_store
+    from forewarn_store import open_store
     from tests.postgres import running_postgres
 
     with running_postgres() as running:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from bench.sizes import Parser
-from forewarn.access.roles import Permission, Principal, Role
-from forewarn.access.tokens import AccessToken, digest_of, proved, written_token
-from forewarn.audit_chain import CallRecord, digest_after, first_fault
+from forewarn_base.audit_chain import CallRecord, digest_after, first_fault
+from forewarn_core.access.roles import Permission, Principal, Role
+from forewarn_core.access.tokens import AccessToken, digest_of, proved, written_token
 
 CHECK_US_MAX, VERIFY_S_MAX = 20, 30
 RUNS = 15

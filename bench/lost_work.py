@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from bench.sizes import Parser
-from forewarn.values import value
+from forewarn_base.values import value
 from tests.agent.job_world import World
 
 RANKS = 8

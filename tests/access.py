@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import AddToken
-from forewarn.access.tokens import AccessToken, digest_of, written_token
-from forewarn.control.plane import ControlPlane
-from forewarn.core.policy import NoticePolicy
-from forewarn.store import open_store
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import AddToken
+from forewarn_core.access.tokens import AccessToken, digest_of, written_token
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
 
 
 def seed_token(

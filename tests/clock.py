@@ -1,6 +1,6 @@
 """A clock that only moves when a test moves it."""
 
-from forewarn.clock import WAIT_TIMEOUT_S, Clock
+from forewarn_base.clock import WAIT_TIMEOUT_S, Clock
 
 
 class VirtualClock(Clock):

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from forewarn import connection_table
-from forewarn.connection_table import (
+from forewarn_base.openssl import make_certificate
+from forewarn_metadata import connection_table
+from forewarn_metadata.connection_table import (
     UNKNOWN_FDS_SHARE,
     ConnectionTable,
     CountedPort,
     TrackedConnection,
     source_of,
 )
-from forewarn.openssl import make_certificate
 from tests.metadata.feeds import until
 from tests.waiting import LIMIT_S
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent.cli import ACTIONS
-from forewarn.cli.application import check
-from forewarn.cli.nouns import NOUNS
-from forewarn.errors import every_error
-from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
-from forewarn.rules.blockers import every_code
+from forewarn_base.errors import every_error
+from forewarn_base.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn_core.rules.blockers import every_code
+from forewarn_server.cli.application import check
+from forewarn_server.cli.nouns import NOUNS
 from tools.docs.clone import LINES, address, with_clone
 from tools.docs.pages import PAGES
 from tools.docs.reference import load_everything

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import extensions
-from forewarn.cli.installed_commands import COMMANDS
-from forewarn.control.gate_checks import GATES
-from forewarn.drivers.registry import DRIVERS
-from forewarn.drivers.sources import SOURCES
-from forewarn.extensions import ExtensionGroup, ExtensionUnusable
-from forewarn.outbox.destinations import SINKS
+from forewarn_base import extensions
+from forewarn_base.extensions import ExtensionGroup, ExtensionUnusable
+from forewarn_drivers.registry import DRIVERS
+from forewarn_drivers.sources import SOURCES
+from forewarn_server.cli.installed_commands import COMMANDS
+from forewarn_server.control.gate_checks import GATES
+from forewarn_server.outbox.destinations import SINKS
 from tests.packages import install
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from forewarn.control.service_state import ServiceState
-from forewarn.core.actions import ACTIONS
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.maintenance import MaintenanceState, TargetState
-from forewarn.core.topology import GroupKind, Health
+from forewarn_core.fleet.actions import ACTIONS
+from forewarn_core.fleet.lifecycle import EventState, OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState, TargetState
+from forewarn_core.fleet.topology import GroupKind, Health
+from forewarn_server.control.service_state import ServiceState
 
 ROOT = Path(__file__).parent.parent
 GLOSSARY = ROOT / "docs/glossary.md"
@@ -41,7 +41,7 @@ def test_vocabulary_is_explained() -> None:
 
 def test_tables_of_the_store_are_explained() -> None:
     """The reference of the store says what each table holds."""
-    steps = (ROOT / "src/forewarn/store/schema").glob("*.sql")
+    steps = (ROOT / "packages/forewarn-store/src/forewarn_store/schema").glob("*.sql")
     tables = re.findall(r"CREATE TABLE (\w+)", "".join(step.read_text("utf-8") for step in steps))
     assert "operation" in tables
     page = ROOT.joinpath("docs/reference/store.md").read_text("utf-8")

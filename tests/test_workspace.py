@@ -15,15 +15,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from forewarn.api.further_apis import APIS
-from forewarn.cli.actions import ACTIONS
-from forewarn.cli.installed_commands import COMMANDS
-from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.registry import DRIVERS, AbsentDriver, make_drivers
-from forewarn.drivers.sources import SOURCES
-from forewarn.extensions import ExtensionGroup, ExtensionMissing
-from forewarn.outbox.destinations import SINKS, make_destinations
-from forewarn.outbox.sink import AbsentSink
+from forewarn_base.extensions import ExtensionGroup, ExtensionMissing
+from forewarn_drivers.manual import ManualDriver
+from forewarn_drivers.registry import DRIVERS, AbsentDriver, make_drivers
+from forewarn_drivers.sources import SOURCES
+from forewarn_server.api.further_apis import APIS
+from forewarn_server.cli.actions import ACTIONS
+from forewarn_server.cli.installed_commands import COMMANDS
+from forewarn_server.outbox.destinations import SINKS, make_destinations
+from forewarn_server.outbox.sink import AbsentSink
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))

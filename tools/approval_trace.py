@@ -33,11 +33,9 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 import forewarn
-from forewarn.clock import SystemClock
-from forewarn.drivers import simulated
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.settings import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     DriverSettings,
     ListenSettings,
     MetadataSettings,
@@ -45,6 +43,8 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn_drivers import simulated
+from forewarn_server.service.daemon import Daemon
 
 ROOT = str(Path(forewarn.__file__).parent)
 LIMIT_S = 60.0

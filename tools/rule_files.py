@@ -205,7 +205,7 @@ def naming_files(*, with_facts: bool = False) -> dict[str, list[str]]:
             for path, text in _texts().items()
             if path == own
             or (
-                (pattern.search(text) or "from forewarn.rules import (" in text)
+                (pattern.search(text) or "from forewarn_core.rules import (" in text)
                 and pattern.search(_code(path))
             )
         ]

@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from forewarn.access.roles import Role
 from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep, default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.settings import OperatorSettings, StoreSettings
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.settings import OperatorSettings, StoreSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, SETTINGS, TOKEN, Live
 from tests.postgres import running_postgres
 

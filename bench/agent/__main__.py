@@ -47,8 +47,8 @@ sys.path.insert(0, sys.argv[1])
 from forewarn.agent.startup import load
 from forewarn.agent.log import Log
 from forewarn.agent.runner import Runner
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
 settings = load(sys.argv[2])
 settings.interval_s = float(sys.argv[3])
 Runner(settings, clock=SystemClock(), ids=Ids(), log=Log()).run()

@@ -29,8 +29,8 @@ from bench.attack.bystanders import TOKEN, VMS, Bystanders, Phase
 from bench.attack.floods import FLOODS, VM, Flood
 from bench.attack.requests import OPERATOR, OWN_VM, OWNER, VIEWER, Requests
 from bench.sizes import Parser
-from forewarn.access.roles import Role
-from forewarn.openssl import make_certificate
+from forewarn_base.openssl import make_certificate
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def serving(directory: Path, flood: Flood | Requests) -> Iterator[dict[str, int]
     seed_token(directory / "forewarn.db", VIEWER, Role.VIEWER)
     seed_token(directory / "forewarn.db", OWNER, Role.OWNER, OWNER)
     ports |= {"Azure port": ports["azure"], "TLS feed": ports["feed"]}
-    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(config)]
     process = subprocess.Popen(command, preexec_fn=prepare)  # noqa: PLW1509  one thread
     try:
         ends = time.perf_counter() + START_S_MAX

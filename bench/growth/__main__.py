@@ -24,15 +24,16 @@ from functools import partial
 from pathlib import Path
 
 from bench.sizes import Parser
-from forewarn.audit_chain import CallRecord
-from forewarn.clock import Clock
-from forewarn.control.history_keeper import HistoryKeeper
-from forewarn.control.plane import ControlPlane
-from forewarn.core.draft import Terms
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import take
-from forewarn.core.stimulus import (
+from forewarn_base.audit_chain import CallRecord
+from forewarn_base.clock import Clock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import Settings, StoreSettings
+from forewarn_base.values import replace, value
+from forewarn_core.fleet.draft import Terms
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.step import take
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -42,14 +43,13 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.service.service_files import retention_of
-from forewarn.settings import Settings, StoreSettings
-from forewarn.store import Store, open_store
-from forewarn.store.answers import KeptAnswer
-from forewarn.values import replace, value
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control.history_keeper import HistoryKeeper
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.service.service_files import retention_of
+from forewarn_store import Store, open_store
+from forewarn_store.answers import KeptAnswer
 
 START_MS = 1_800_000_000_000
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

@@ -82,7 +82,7 @@ def serving(directory: Path, tree: Path | None = None) -> Iterator[Service]:
             store=directory / "forewarn.db",
         )
     )
-    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(config)]
     environment = dict(os.environ) | ({"PYTHONPATH": str(tree / "src")} if tree else {})
     process = subprocess.Popen(command, env=environment, cwd=directory)
     service.pid = process.pid

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from bench.latency.client import SETTINGS, Line, call
 from bench.sizes import Parser
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 from tests.postgres import running_postgres
 
@@ -201,7 +201,7 @@ def running(
     config = directory / f"{port}.toml"
     config.write_text(text)
     config.chmod(0o600)
-    command = [sys.executable, "-m", "forewarn.cli.main", *words, "--config", str(config)]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", *words, "--config", str(config)]
     process = subprocess.Popen(command, env=dict(os.environ) | environment)
     try:
         ends = time.perf_counter() + START_S_MAX

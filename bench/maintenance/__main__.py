@@ -26,11 +26,11 @@ from urllib.request import Request, urlopen
 from bench.maintenance.guests import Guests
 from bench.maintenance.judge import Limits, judge
 from bench.sizes import Parser
-from forewarn.core.impact import Cause
-from forewarn.store import OperationPage, open_store
+from forewarn_core.fleet.impact import Cause
+from forewarn_store import OperationPage, open_store
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
+    from forewarn_core.fleet.lifecycle import Operation
 
 #: Number of hosts in a block with common groups, of VMs on a host, and of hosts in a rack.
 BLOCK, VMS_A_HOST, RACK = 20, 2, 40

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from forewarn.core.lifecycle import Operation
+    from forewarn_core.fleet.lifecycle import Operation
 
 
 @dataclass(frozen=True)

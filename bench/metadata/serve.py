@@ -7,13 +7,13 @@ import signal
 import sys
 from pathlib import Path
 
-from forewarn.clock import SystemClock
-from forewarn.garbage import freeze_garbage
-from forewarn.metadata.server import MetadataServer, new_event_loop
-from forewarn.protocol.documents import read_document
-from forewarn.replication.messages import Caller, DocumentChange, PollReport, Publication
-from forewarn.replication.requests import Request, RequestAnswer
-from forewarn.settings import MetadataSettings
+from forewarn_base.clock import SystemClock
+from forewarn_base.garbage import freeze_garbage
+from forewarn_base.protocol.documents import read_document
+from forewarn_base.settings import MetadataSettings
+from forewarn_core.requests import Request, RequestAnswer
+from forewarn_metadata.endpoint.server import MetadataServer, new_event_loop
+from forewarn_metadata.replication.messages import Caller, DocumentChange, PollReport, Publication
 
 
 class Nobody:

@@ -21,15 +21,15 @@ from pathlib import Path
 
 from bench.nodes.region import CONCERNED
 from bench.sizes import Parser
-from forewarn.api.feed_endpoint import FeedPort
-from forewarn.protocol.documents import Document
-from forewarn.replication.access import NodeAccess
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.replication.messages import Caller, DocumentChange, Publication, read_part
-from forewarn.replication.node_files import NodeDirectory
-from forewarn.replication.node_store import NodeStore
-from forewarn.replication.scopes import Scopes
-from forewarn.replication.server import FeedServer
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication.access import NodeAccess
+from forewarn_metadata.replication.feed_client import FeedClient, NodeIdentity
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication, read_part
+from forewarn_metadata.replication.node_files import NodeDirectory
+from forewarn_metadata.replication.node_store import NodeStore
+from forewarn_metadata.replication.scopes import Scopes
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_server.api.feed_endpoint import FeedPort
 from tests.metadata.live import FREEZE, Control
 
 CHILDREN, NODE_VMS = 4, 100
@@ -221,7 +221,7 @@ async def one_node(seconds: int) -> None:
         await port_of_feed.start(server, "127.0.0.1:0")
         address = port_of_feed.address
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "forewarn.cli.main", "node", "run", "--follow", address),
+            *(sys.executable, "-m", "forewarn_server.cli.main", "node", "run", "--follow", address),
             *("--store", f"{directory}/n0", "--name", "n0"),
             *("--listen", "127.0.0.1:0"),
             env={**os.environ, "FOREWARN_NODE_TOKEN": TOKEN},

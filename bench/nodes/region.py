@@ -36,28 +36,28 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from bench.sizes import Parser
-from forewarn.api import feed_endpoint
-from forewarn.api.feed_endpoint import FeedPort
-from forewarn.api.relay import Relay, RelayEndpoint
-from forewarn.api.server import start_operator
-from forewarn.api.standby import ActiveProcess
-from forewarn.garbage import freeze_garbage
-from forewarn.host_port import host_and_port
-from forewarn.protocol.documents import Document
-from forewarn.replication import pace
-from forewarn.replication.access import NodeAccess, TlsFiles
-from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.messages import Caller, DocumentChange, Publication
-from forewarn.replication.pace import FeedPace
-from forewarn.replication.server import FeedServer
-from forewarn.replication.tls import client_context, server_context
-from forewarn.service.process import run
+from forewarn_base.garbage import freeze_garbage
+from forewarn_base.host_port import host_and_port
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication import pace
+from forewarn_metadata.replication.access import NodeAccess, TlsFiles
+from forewarn_metadata.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
+from forewarn_metadata.replication.pace import FeedPace
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.tls import client_context, server_context
+from forewarn_server.api import feed_endpoint
+from forewarn_server.api.feed_endpoint import FeedPort
+from forewarn_server.api.relay import Relay, RelayEndpoint
+from forewarn_server.api.server import start_operator
+from forewarn_server.api.standby import ActiveProcess
+from forewarn_server.service.process import run
 from tests.metadata.live import FREEZE, Control
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from forewarn.replication.http_stream import Streams
+    from forewarn_metadata.replication.http_stream import Streams
 
 #: Programs of nodes, and nodes that a program lets connect at a time.
 PROGRAMS, AT_A_TIME = 4, 64

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from bench.scale.__main__ import ANNOUNCED, BLOCK, PLANNED
 from bench.sizes import Parser
-from forewarn.settings import StoreSettings
+from forewarn_base.settings import StoreSettings
 from tests.api.live import SETTINGS, Live
 from tests.page.browser import Browser
 from tests.waiting import wait_until

@@ -24,11 +24,11 @@ from bench.planner.exact import fewest_waves, solver
 from bench.planner.fleets import POLICY, everyone, loaded, mixed, paired
 from bench.planner.ganeti import Cluster
 from bench.sizes import Parser
-from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet
-from forewarn.planning.plan import FleetState, Plan
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import MaintenancePolicy
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.fleet import Fleet
+from forewarn_core.planning.plan import FleetState, Plan
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import MaintenancePolicy
 
 #: Maximum number of hosts in a node group of the largest designed fleet.
 GROUP_OF = {2000: 50}

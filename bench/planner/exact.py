@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from forewarn.planning.fleet import Fleet
+    from forewarn_core.planning.fleet import Fleet
 
 #: Time limit of the search in one fleet, in seconds; fleets beyond the limit are not counted.
 SEARCH_S_MAX = 20.0

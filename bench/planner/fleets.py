@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from bench.planner.ganeti import Cluster, Instance
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import FleetState, PlanRequest
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import FleetState, PlanRequest
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
 
 RACK_HOSTS = 40
 FAULT_DOMAINS = 20

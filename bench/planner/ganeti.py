@@ -6,8 +6,8 @@ separated by an empty line; `|` separates fields.
 
 from __future__ import annotations
 
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
 
 _SECTIONS = (4, 5)
 _NODE_FIELDS = (9, 10)

@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.sizes import Parser
-from forewarn.control.plane import ControlPlane
-from forewarn.core.document import Enrolment, fresh
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes
-from forewarn.core.step import StepResult, joined, take
-from forewarn.core.stimulus import (
+from forewarn_base.ids import Ids
+from forewarn_base.values import replace
+from forewarn_core.fleet.document import Enrolment, fresh
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.step import StepResult, joined, take
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -37,11 +38,10 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store import open_store
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

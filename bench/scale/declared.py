@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 
 from bench.scale.portion import NOW_MS
 from bench.sizes import Parser
-from forewarn.api.declaration_routes import OPENING
-from forewarn.control.plane import ControlPlane
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core import stimulus as stimuli
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.hand_back import owners_on
-from forewarn.core.impact import Cause
-from forewarn.core.openings import Openings
-from forewarn.core.owner_choices import Decision
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.hand_back import Severity
-from forewarn.store import open_store
+from forewarn_base.ids import Ids
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.hand_back import owners_on
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.openings import Openings
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.hand_back import Severity
+from forewarn_server.api.declaration_routes import OPENING
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.planning import plan_made, planner_task
+from forewarn_store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -90,7 +90,7 @@ class Service:
 
     def start(self) -> float:
         """Start the service; return the seconds until it answers a VM and an operator."""
-        command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config"]
+        command = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config"]
         begun = time.perf_counter()
         self._process = subprocess.Popen([*command, str(self._config)])
         while True:
@@ -129,7 +129,7 @@ class Service:
         url = f"http://127.0.0.1:{self.operator_port}"
         begun = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "forewarn.cli.main", *words],
+            [sys.executable, "-m", "forewarn_server.cli.main", *words],
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from bench.scale.portion import NOW_MS, fleet
 from bench.sizes import Parser
-from forewarn.control.plane import ControlPlane
-from forewarn.control.planner_host import PlannerProcess
-from forewarn.control.planning import made, plan_made, planner_task
-from forewarn.core import stimulus as stimuli
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.store import open_store
+from forewarn_base.ids import Ids
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.planner_host import PlannerProcess
+from forewarn_server.control.planning import made, plan_made, planner_task
+from forewarn_store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,20 +12,20 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from bench.sizes import Parser
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core import stimulus as stimuli
-from forewarn.core.draft import Terms
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.step import PORTION_MAX, StepResult, step
-from forewarn.core.stimulus import ChangeTopology, Proceed
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_base.ids import Ids
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.draft import Terms
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.step import PORTION_MAX, StepResult, step
+from forewarn_core.fleet.stimulus import ChangeTopology, Proceed
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_server.control.planning import plan_made, planner_task
 
 if TYPE_CHECKING:
-    from forewarn.core.stimulus import PlaneStimulus
+    from forewarn_core.fleet.stimulus import PlaneStimulus
 
 NOW_MS = 1_790_000_000_000
 VMS_A_HOST = 10

@@ -47,7 +47,7 @@ def first_answer(port: int) -> bytes:
 def one_start() -> tuple[float, float]:
     """Return ms from the start to the first answer, and from Ctrl-C to the end."""
     port, operator = free_port(), free_port()
-    command = [sys.executable, "-m", "forewarn.cli.main", "emulate", "--quiet"]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "emulate", "--quiet"]
     command += ["--listen", f"127.0.0.1:{port}", "--operator-listen", f"127.0.0.1:{operator}"]
     begun = time.perf_counter()
     process = subprocess.Popen(command)

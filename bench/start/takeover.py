@@ -27,18 +27,18 @@ from typing import Any
 
 from bench.scale.live import fleet
 from bench.sizes import Parser
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import AddToken
-from forewarn.access.tokens import AccessToken, digest_of, written_token
-from forewarn.clock import SystemClock
-from forewarn.control.plane import ControlPlane
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.http_client import new_connection
-from forewarn.ids import Ids
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.store import open_store
+from forewarn_base.clock import SystemClock
+from forewarn_base.http_client import new_connection
+from forewarn_base.ids import Ids
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import AddToken
+from forewarn_core.access.tokens import AccessToken, digest_of, written_token
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_metadata.replication.feed_client import FeedClient, NodeIdentity
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
 from tests.agent.programs import free_port
 from tests.postgres import running_postgres
 
@@ -60,7 +60,7 @@ class Service:
             "[metadata]\nvm_by_query = true\nrate_per_s = 0\n"
             f'[feed]\nlisten = "{feed}"\n'
         )
-        words = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+        words = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(config)]
         self.log = (folder / f"{name}.log").open("w")
         self.process = subprocess.Popen(words, stderr=self.log, stdout=self.log)
 

@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.sizes import Parser
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     DriverBegun,
     DriverDone,
@@ -28,7 +28,7 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.store import Store, open_store
+from forewarn_store import Store, open_store
 from tests.postgres import running_postgres
 from tests.store.story import Story, begin
 

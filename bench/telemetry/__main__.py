@@ -85,7 +85,9 @@ def service(place: Path, name: str, metrics: str) -> Rival:
     file = place / f"{name}.toml"
     file.write_text(SETTINGS.format(**told, place=place, name=name))
     made = Rival(
-        name, port, [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(file)]
+        name,
+        port,
+        [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(file)],
     )
     threading.Thread(target=_lay_out, args=(operator,), daemon=True).start()
     made.start()

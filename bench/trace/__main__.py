@@ -29,13 +29,14 @@ from bench.trace.cluster import (
     small,
     update_s,
 )
-from forewarn.control.plane import ControlPlane
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import FleetBusy
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import (
+from forewarn_base.errors import CallerError
+from forewarn_base.ids import Ids
+from forewarn_base.values import value
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import FleetBusy
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     CreateMaintenance,
     DriverBegun,
@@ -48,13 +49,12 @@ from forewarn.core.stimulus import (
     StartMaintenance,
     Tick,
 )
-from forewarn.errors import CallerError
-from forewarn.ids import Ids
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.rules.local_time import Window
-from forewarn.store import open_store
-from forewarn.values import value
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.requests import ApprovalRequest
+from forewarn_core.rules.local_time import Window
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.planning import plan_made, planner_task
+from forewarn_store import open_store
 
 START_MS = 1_800_000_000_000
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

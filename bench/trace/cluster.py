@@ -12,8 +12,8 @@ import math
 import random
 from pathlib import Path
 
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.topology import Group, Host, Vm
 
 #: Synthetic: nodes of a rack, which is a fault domain, and owners.
 RACK_NODES, OWNERS = 16, 60

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import forewarn
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 
 WORK_S = 0.05
 DIRECTORY, ENDPOINT, *WORDS = sys.argv[1:]

@@ -15,7 +15,7 @@ from forewarn.agent.core.values import (
     Stimulus,
     TimePassed,
 )
-from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.documents import Document, ScheduledEvent
 
 ME = Identity("vm_0")
 NOW = 1_795_000_000_000

@@ -98,7 +98,7 @@ def do(
     name: str, phase: str, settings: Mapping[str, object], state: Path, *, seconds: int = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a phase of a ready-made preparation as the agent does."""
-    from forewarn.clock import SystemClock
+    from forewarn_base.clock import SystemClock
 
     state.mkdir(exist_ok=True)
     hook = {"phase": phase, "name": "vm_0", "event": EVENT}

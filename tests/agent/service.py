@@ -6,8 +6,8 @@ It is the server of the client suite, which can also hold polls, and answer once
 from collections.abc import Callable
 from typing import Self, TypeAlias
 
-from forewarn.protocol.approvals import read_approval
-from forewarn.protocol.versions import VERSIONS
+from forewarn_base.protocol.approvals import read_approval
+from forewarn_base.protocol.versions import VERSIONS
 from forewarn_conformance.client_server import PlayedHandler, PlayedServer
 from tests.waiting import LIMIT_S
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent.programs import free_port, program, running
 from tests.waiting import LIMIT_S, wait_until
 

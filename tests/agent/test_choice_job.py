@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import forewarn
-from forewarn.access.roles import Role
 from forewarn.agent.background_jobs import BackgroundJobs
 from forewarn.agent.choice_job import main
 from forewarn.agent.config import ConfigInvalid, read_config
@@ -16,8 +15,9 @@ from forewarn.agent.core.identity import Identity
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.log import Log
 from forewarn.agent.settings import AgentSettings
-from forewarn.clock import SystemClock
-from forewarn.settings import OperatorSettings
+from forewarn_base.clock import SystemClock
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.waiting import wait_until
 

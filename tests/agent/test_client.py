@@ -19,9 +19,9 @@ from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT, ApiVersionInvalid
 from forewarn.agent.sdk.discovery import endpoints, option_245
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.sdk.sockets import KEEPALIVE
-from forewarn.errors import PeerError
-from forewarn.protocol.documents import Document
-from forewarn.protocol.versions import VERSIONS
+from forewarn_base.errors import PeerError
+from forewarn_base.protocol.documents import Document
+from forewarn_base.protocol.versions import VERSIONS
 from tests.agent.making import event
 from tests.agent.service import Fault, Handler, Service, cut, reset, status
 from tests.waiting import LIMIT_S

@@ -14,7 +14,7 @@ from forewarn.agent.core.values import PrepareIntent
 from forewarn.agent.hooks import hook_environment
 from forewarn.agent.sdk.dialogue import CLOCKS_DIFFER_MS, DATE_MS, Dialogue
 from forewarn.agent.sdk.http import HttpResponse
-from forewarn.protocol.timestamps import rfc1123
+from forewarn_base.protocol.timestamps import rfc1123
 from tests.agent.agents import Agent
 from tests.agent.making import DRAIN, NOW, event
 from tests.agent.service import Service

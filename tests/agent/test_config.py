@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
 from forewarn.agent import main as agent_main
 from forewarn.agent.cli import STARTER, main
 from forewarn.agent.commands import hook_command
@@ -18,8 +17,9 @@ from forewarn.agent.permissions import ConfigWritable
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import load
-from forewarn.cli.main import main as forewarn
-from forewarn.errors import CallerError, ForewarnError
+from forewarn_base import exit_codes
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_server.cli.main import main as forewarn
 
 
 def settings_of(path: Path, text: str) -> AgentSettings:

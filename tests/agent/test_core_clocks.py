@@ -11,7 +11,7 @@ from forewarn.agent.core.values import (
     RecoverIntent,
     TimePassed,
 )
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.making import DRAIN, NOTICE_MS, NOW, brief, core, document, event, polled
 
 MINUTES = [pytest.param(300_000, id="ahead"), pytest.param(-300_000, id="behind")]

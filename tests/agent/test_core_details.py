@@ -19,7 +19,7 @@ from forewarn.agent.core.values import (
     TimePassed,
 )
 from forewarn.agent.json_fields import FieldInvalid
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.making import (
     BOTH,
     DRAIN,

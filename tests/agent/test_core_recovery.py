@@ -6,7 +6,7 @@ from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import HookEnded, Resumed
 from forewarn.agent.status_server import prepared_form
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.making import (
     DRAIN,
     NOW,

@@ -15,7 +15,7 @@ from forewarn.agent.core.values import (
     TimePassed,
 )
 from forewarn.agent.status_server import prepared_form
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.making import (
     BOTH,
     DRAIN,

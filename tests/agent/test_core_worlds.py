@@ -26,7 +26,7 @@ from forewarn.agent.core.values import (
     StopIntent,
     TimePassed,
 )
-from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.documents import Document, ScheduledEvent
 from tests.agent.making import ME, NOTICE_MS, NOW, event
 
 STEPS = (

@@ -11,11 +11,11 @@ from forewarn.agent.poller import APPROVAL_MS, FIRST_ANSWER_MS, Poller
 from forewarn.agent.sdk.client_steps import PATIENCE_S, WAIT_S
 from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.settings import DEFAULTS
-from forewarn.api import fleet_watch, watch
-from forewarn.cli import api_client
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
-from forewarn.settings import MetadataSettings, OperatorSettings
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import MetadataSettings, OperatorSettings
+from forewarn_server.api import fleet_watch, watch
+from forewarn_server.cli import api_client
 from tests.agent.service import Service
 from tests.waiting import LIMIT_S
 

@@ -9,7 +9,7 @@ import pytest
 
 from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.kubernetes import EXCLUDED, MARK, NodeUncordoned, PodsLeft
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent.programs import EVENT
 from tests.kubernetes.small_cluster import PODS, Cluster, served
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Fault, Service, reset, status

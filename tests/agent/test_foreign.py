@@ -13,8 +13,8 @@ from forewarn.agent.sdk.dialogue import (
     pause_s,
 )
 from forewarn.agent.sdk.http import HttpResponse
-from forewarn.errors import PeerError
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.errors import PeerError
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service, status

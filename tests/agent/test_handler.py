@@ -12,7 +12,7 @@ import pytest
 
 import forewarn
 from forewarn.agent.journal import JournalLost
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import LIMIT_S, wait_until

@@ -17,8 +17,8 @@ from forewarn.agent.poller import BURST, SPACING_MS, Poller
 from forewarn.agent.runner import Runner
 from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.settings import AgentSettings
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
 from tests.agent.making import event
 from tests.agent.service import Service
 from tests.waiting import wait_until

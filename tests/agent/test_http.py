@@ -167,7 +167,7 @@ import socket, sys
 from forewarn.agent.http_exchange import Line
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.sdk.sockets import connect
-from forewarn.http_client import new_connection
+from forewarn_base.http_client import new_connection
 listener = socket.socket(socket.AF_INET6)
 listener.bind(("fe80::1", 0, 0, socket.if_nametoindex("lo")))
 listener.listen()

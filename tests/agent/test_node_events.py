@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import Client, exit_codes
+from forewarn import Client
 from forewarn.agent.cli import main
 from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.sdk.dialogue import RequestRejected
-from forewarn.errors import ForewarnError, PeerError
+from forewarn_base import exit_codes
+from forewarn_base.errors import ForewarnError, PeerError
 from tests.agent.programs import free_port, running
 from tests.agent.test_kubernetes_rights import right_of
 from tests.kubernetes.small_cluster import Cluster, served

@@ -12,11 +12,11 @@ from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import RecoverIntent
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.settings import AgentSettings
-from forewarn.errors import PeerError
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.requests import OutcomeRequest, RequestAnswer
 from forewarn.testing import EmulatorThread
+from forewarn_base.errors import PeerError
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_core.requests import OutcomeRequest, RequestAnswer
+from forewarn_metadata.replication.feed_client import FeedLost
 from tests.agent.making import event as shown_event
 from tests.metadata.feeds import run
 from tests.metadata.live import request, serving, with_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent.preparations import ray as preparation
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent import stand_in_ray
 from tests.agent.programs import EVENT, do, done
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent.preparations.wait_until import SPARE_S
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent.programs import do, done
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")

@@ -17,7 +17,7 @@ UNIT = Path(__file__).parents[2] / "dist" / "agent" / "forewarn-agent.service"
 APART = ("unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--cgroup", "--fork")
 BARE = "[Unit]\nDefaultDependencies=no\n"
 HERE = "/run/fw-scratch"
-MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
+MAIN = "import sys; from forewarn_server.cli.main import main; sys.exit(main())"
 
 UNITS_STORY = """
 export FOREWARN_STATE=$PWD/notes

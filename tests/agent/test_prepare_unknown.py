@@ -12,7 +12,7 @@ from forewarn.agent.core.rules import HOLD_STATUS
 from forewarn.agent.preparations import haproxy, http_call, patroni, webhook
 from forewarn.agent.preparations.http_call import CallFailed, CallUnanswered
 from forewarn.agent.preparations.wait_until import TookTooLong, Unanswered, persist, until
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent.programs import do, done
 from tests.agent.test_prepare_answers import CORDONED, LEADER, ME, NODE, POD, Answers, member
 from tests.serving import HttpServer, Request

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.agent.preparations.ray import REASON
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.programs import do, free_port, program, running

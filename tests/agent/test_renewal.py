@@ -16,8 +16,8 @@ from forewarn.agent.log import Log
 from forewarn.agent.preparations.http_call import call
 from forewarn.agent.runner import Runner
 from forewarn.agent.settings import AgentSettings
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
 from tests.agent.agents import HOOK_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port
@@ -174,7 +174,7 @@ def test_status_address_that_is_taken_is_said(service: Service, tmp_path: Path) 
         assert agent.exit_status() == 1
         assert "cannot continue: address already in use" in agent.log()
         assert "Traceback" not in agent.log()
-        program = "from forewarn.cli.main import main; raise SystemExit(main())"
+        program = "from forewarn_server.cli.main import main; raise SystemExit(main())"
         words = ["agent", "run", "--config", str(agent.config)]
         typed = subprocess.run(
             [sys.executable, "-c", program, *words],

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
 from forewarn.agent.cli import main
 from forewarn.agent.metrics import HELP
 from forewarn.agent.preparations.http_call import call
-from forewarn.cli.main import main as forewarn
+from forewarn_base import exit_codes
+from forewarn_server.cli.main import main as forewarn
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port, program

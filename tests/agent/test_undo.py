@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
 from forewarn.agent import undo_commands
 from forewarn.agent.cli import main
+from forewarn_base import exit_codes
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service

@@ -8,7 +8,7 @@ import pytest
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
-from forewarn.protocol.documents import Document, ScheduledEvent, read_document
+from forewarn_base.protocol.documents import Document, ScheduledEvent, read_document
 from tests.agent.making import DRAIN, NOW, Watched, brief
 
 LINES = [

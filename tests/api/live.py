@@ -7,16 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Self, TypeAlias
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import AddToken
-from forewarn.access.tokens import AccessToken, digest_of, written_token
-from forewarn.api.server import OperatorServer
-from forewarn.control.plane import StateView
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import NO_HOOKS, ServiceHooks
-from forewarn.service.reload import Reload
-from forewarn.settings import (
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     DriverSettings,
     ListenSettings,
     MetadataSettings,
@@ -24,6 +16,14 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import AddToken
+from forewarn_core.access.tokens import AccessToken, digest_of, written_token
+from forewarn_server.api.server import OperatorServer
+from forewarn_server.control.plane import StateView
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import NO_HOOKS, ServiceHooks
+from forewarn_server.service.reload import Reload
 from tests.asking import EVENTS, Reply, ask
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S, wait_until

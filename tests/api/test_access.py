@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role, actor_for_owner
-from forewarn.access.stimulus import AddToken, Grant
-from forewarn.api.auth import Principals
-from forewarn.core.stimulus import DriverFailed, DriverProgressed
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.settings import ListenSettings, OperatorSettings, StoreSettings
-from forewarn.tokens import TokenWrong
+from forewarn_base.settings import ListenSettings, OperatorSettings, StoreSettings
+from forewarn_core.access.roles import Role, actor_for_owner
+from forewarn_core.access.stimulus import AddToken, Grant
+from forewarn_core.fleet.stimulus import DriverFailed, DriverProgressed
+from forewarn_core.requests import ApprovalRequest
+from forewarn_metadata.tokens import TokenWrong
+from forewarn_server.api.auth import Principals
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 from tests.waiting import LIMIT_S
@@ -196,7 +196,7 @@ def test_local_user_makes_the_first_token(tmp_path: Path) -> None:
         metadata=("127.0.0.1:0",), operator="127.0.0.1:0", local=f"unix:{tmp_path}/s"
     )
     live = Live(replace(SETTINGS, operator=OperatorSettings(), listen=listen))
-    command = [sys.executable, "-m", "forewarn.cli.main", "--server", f"unix:{tmp_path}/s"]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "--server", f"unix:{tmp_path}/s"]
     more = ["access", "token", "create", "kim", "--role", "admin"]
     made = subprocess.run(
         [*command, *more], capture_output=True, text=True, timeout=LIMIT_S, check=True

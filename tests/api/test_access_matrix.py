@@ -12,18 +12,18 @@ from itertools import product
 
 import pytest
 
-from forewarn.access.roles import IN_FLEET, WITHIN_OWNER, Permission, Role
-from forewarn.api import driver_routes, outbox_routes
-from forewarn.api.app import build_app, every_route
-from forewarn.api.routes import Route, routes_of
-from forewarn.api.server import start_operator
-from forewarn.api.service_routes import process_routes
-from forewarn.settings import OperatorSettings
-from forewarn.web import web_files
 from forewarn_azure.app import build_arm
 from forewarn_azure.app import every_route as every_arm_route
 from forewarn_azure.inventory import SCALE_SETS
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import IN_FLEET, WITHIN_OWNER, Permission, Role
 from forewarn_emulator import routes as emulator_routes
+from forewarn_server.api import driver_routes, outbox_routes
+from forewarn_server.api.app import build_app, every_route
+from forewarn_server.api.routes import Route, routes_of
+from forewarn_server.api.server import start_operator
+from forewarn_server.api.service_routes import process_routes
+from forewarn_server.web import web_files
 from tests.api.live import SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.validation.fields import IpAddress, ValidationFailed
+from forewarn_base.validation.fields import IpAddress, ValidationFailed
 
 _PARTS = st.one_of(
     st.integers(0, 299).map(str), st.sampled_from(["", "00", "01", "-1", "1 ", "\uff11"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forewarn import adfs_tokens
-from forewarn.adfs_tokens import TokenIssuer
+from forewarn_server import adfs_tokens
+from forewarn_server.adfs_tokens import TokenIssuer
 
 KEY = b"k" * 32
 

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.audit_chain import (
+from forewarn_base.audit_chain import (
     TRIMMED,
     CallRecord,
     digest_after,
@@ -20,9 +19,10 @@ from forewarn.audit_chain import (
     read_record,
     signature_of,
 )
-from forewarn.cli.main import main
-from forewarn.settings import AuditSettings, OperatorSettings, StoreSettings
-from forewarn.store import open_store
+from forewarn_base.settings import AuditSettings, OperatorSettings, StoreSettings
+from forewarn_core.access.roles import Role
+from forewarn_server.cli.main import main
+from forewarn_store import open_store
 from tests.api.live import NOW_MS, SETTINGS, TOKEN, Json, Live
 from tests.api.test_auth import bearer
 

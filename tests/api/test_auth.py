@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.access.tokens import written_token
-from forewarn.settings import ListenSettings, OperatorSettings
+from forewarn_base.settings import ListenSettings, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.access.tokens import written_token
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.waiting import LIMIT_S
 

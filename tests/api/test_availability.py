@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.api import availability_routes
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_server.api import availability_routes
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
 from tests.store.random_work import RandomWork

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.api.icalendar import text
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_server.api.icalendar import text
 from tests.api.live import FLEET, SETTINGS, TOKEN, Live
 from tests.asking import Reply
 

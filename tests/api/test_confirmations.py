@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.settings import OperatorSettings, Settings, StoreSettings
+from forewarn_base.settings import OperatorSettings, Settings, StoreSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 from tests.waiting import LIMIT_S
@@ -136,7 +136,7 @@ def test_call_expires(team: Team) -> None:
 
 def test_calls_that_wait_are_limited(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call over the limit is refused at once; those before it still wait. Source: P-8."""
-    monkeypatch.setattr("forewarn.access.reducer.WAITING_MAX", 2)
+    monkeypatch.setattr("forewarn_core.access.reducer.WAITING_MAX", 2)
     replies = [team.call("ben", "POST", f"/v1/hosts/{name}/fail", {}) for name in ("h1", "h2")]
     assert {each.code for each in replies} == {"confirmation-awaited"}
     refused = team.call("ben", "POST", "/v1/hosts/h1/fail", {"lost": True})

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.api.connections import HEAD_BYTES_MAX, HEADERS_MAX
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_server.api.connections import HEAD_BYTES_MAX, HEADERS_MAX
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.waiting import LIMIT_S
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn.settings import StoreSettings
+from forewarn_base.settings import StoreSettings
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.asking import Reply
 from tests.postgres import PostgresServer

@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.protocol.timestamps import parse
-from forewarn.settings import OperatorSettings
+from forewarn_base.protocol.timestamps import parse
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
 

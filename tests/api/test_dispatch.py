@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.access.roles import Permission
-from forewarn.api.app import ApiCall, ApiResponse, Route, build_app, every_route
-from forewarn.api.routes import BODY_BYTES_MAX
-from forewarn.api.server import start_operator
+from forewarn_core.access.roles import Permission
+from forewarn_server.api.app import ApiCall, ApiResponse, Route, build_app, every_route
+from forewarn_server.api.routes import BODY_BYTES_MAX
+from forewarn_server.api.server import start_operator
 from tests.api.live import Live
 from tests.waiting import LIMIT_S
 

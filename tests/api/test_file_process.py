@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api import file_process
-from forewarn.api.file_process import (
+from forewarn_base.errors import CallerError
+from forewarn_base.validation.complexity import Abandoned, abandonable
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_server.api import file_process
+from forewarn_server.api.file_process import (
     HERE_BYTES_MAX,
     NAMES_BODIES,
     PART,
@@ -17,10 +20,7 @@ from forewarn.api.file_process import (
     FileProcessFailed,
     read_file,
 )
-from forewarn.api.topology_file import JSON, TOML, YAML, exported
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.errors import CallerError
-from forewarn.validation.complexity import Abandoned, abandonable
+from forewarn_server.api.topology_file import JSON, TOML, YAML, exported
 
 FLEET = Topology(
     hosts={

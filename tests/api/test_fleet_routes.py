@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from forewarn.api.fleet_routes import NAMES_MAX
+from forewarn_server.api.fleet_routes import NAMES_MAX
 from tests.api.live import Live
 
 DISKS = "storageProfile.dataDisks"

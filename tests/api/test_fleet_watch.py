@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.api import fleet_watch
-from forewarn.api.control_client import AnswerOverdue
-from forewarn.api.fleet_watch import FleetWatch
-from forewarn.api.watch import OpenStreams
-from forewarn.control.inbox import Stopping
-from forewarn.control.plane import StateView
-from forewarn.control.run_loop import ControlLoop
+from forewarn_server.api import fleet_watch
+from forewarn_server.api.control_client import AnswerOverdue
+from forewarn_server.api.fleet_watch import FleetWatch
+from forewarn_server.api.watch import OpenStreams
+from forewarn_server.control.inbox import Stopping
+from forewarn_server.control.plane import StateView
+from forewarn_server.control.run_loop import ControlLoop
 from tests.api.live import FLEET, NOW_MS, Live
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S

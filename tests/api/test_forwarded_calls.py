@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.api.app import build_app
-from forewarn.api.server import start_operator
-from forewarn.api.standby import ActiveProcess, Forwarder
-from forewarn.http_client import UnixConnection
-from forewarn.settings import ListenSettings, OperatorSettings
+from forewarn_base.http_client import UnixConnection
+from forewarn_base.settings import ListenSettings, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_server.api.app import build_app
+from forewarn_server.api.server import start_operator
+from forewarn_server.api.standby import ActiveProcess, Forwarder
 from tests.api.live import SETTINGS, Json, Live
 from tests.api.test_auth import bearer
 from tests.asking import ask

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Authority, Principal, Role
-from forewarn.access.stimulus import AddToken
-from forewarn.access.tokens import AccessToken, digest_of, written_token
-from forewarn.api.idempotency import owner_of_keys
-from forewarn.audit_chain import CallRecord
-from forewarn.cli.api_client import ApiClient
-from forewarn.control.plane import ControlPlane
-from forewarn.settings import StoreSettings
-from forewarn.store.answers import ELSEWHERE, KeptAnswer, KeptAnswers
-from forewarn.store.engine import Value
+from forewarn_base.audit_chain import CallRecord
+from forewarn_base.settings import StoreSettings
+from forewarn_core.access.roles import Authority, Principal, Role
+from forewarn_core.access.stimulus import AddToken
+from forewarn_core.access.tokens import AccessToken, digest_of, written_token
+from forewarn_server.api.idempotency import owner_of_keys
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store.answers import ELSEWHERE, KeptAnswer, KeptAnswers
+from forewarn_store.engine import Value
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
 from tests.waiting import LIMIT_S

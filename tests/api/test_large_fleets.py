@@ -10,20 +10,20 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from forewarn.api.dispatch import while_waited_for
-from forewarn.api.name_index import NameIndex
-from forewarn.api.routes import ApiResponse
-from forewarn.api.topology_file import JSON, TOML, YAML, read_topology
-from forewarn.core.maintenance import HOSTS_MAX
-from forewarn.validation import complexity
-from forewarn.validation.complexity import (
+from forewarn_base.validation import complexity
+from forewarn_base.validation.complexity import (
     MEMBERS_MAX,
     TOML_PARTS_MAX,
     Abandoned,
     FileTooComplex,
     abandonable,
 )
-from forewarn.validation.json_reader import BodyUnreadable
+from forewarn_base.validation.json_reader import BodyUnreadable
+from forewarn_core.fleet.maintenance import HOSTS_MAX
+from forewarn_server.api.dispatch import while_waited_for
+from forewarn_server.api.name_index import NameIndex
+from forewarn_server.api.routes import ApiResponse
+from forewarn_server.api.topology_file import JSON, TOML, YAML, read_topology
 from tests.api.live import SETTINGS, Live
 from tests.waiting import LIMIT_S
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 
-from forewarn.api.listener import (
+from forewarn_server.api.listener import (
     AZURE,
     METRICS,
     OPERATOR,
@@ -20,7 +20,7 @@ from forewarn.api.listener import (
     name_of,
     open_listener,
 )
-from forewarn.api.server import start_operator
+from forewarn_server.api.server import start_operator
 from tests.waiting import LIMIT_S
 
 NOBODY = Starlette()

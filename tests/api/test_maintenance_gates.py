@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.gate_checks import make_gates
-from forewarn.settings import GateSettings, NamedTable
-from forewarn.settings_loader import load_settings
-from forewarn.values import replace
+from forewarn_base.settings import GateSettings, NamedTable
+from forewarn_base.values import replace
+from forewarn_server.control.gate_checks import make_gates
+from forewarn_server.settings_loader import load_settings
 from tests.api.live import FLEET, SETTINGS, Json, Live
 from tests.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.api.live import Json, Live
 from tests.waiting import wait_until
 

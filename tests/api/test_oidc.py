@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt import jwk_set_cache
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import Grant
-from forewarn.api.oidc import IssuerTokenWrong, Oidc
-from forewarn.api.sign_outs import SignOuts
-from forewarn.settings import OidcSettings, OperatorSettings
+from forewarn_base.settings import OidcSettings, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import Grant
+from forewarn_server.api.oidc import IssuerTokenWrong, Oidc
+from forewarn_server.api.sign_outs import SignOuts
 from tests.api.issuer import CLIENT, NOW_S, Issuer
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live, rereading
 from tests.asking import Reply

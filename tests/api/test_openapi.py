@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, assume, settings
 from schemathesis.checks import CHECKS
 from schemathesis.config import SchemathesisConfig
 
-from forewarn.api import driver_routes, outbox_routes
-from forewarn.api.app import every_route
-from forewarn.api.openapi import document
-from forewarn.api.routes import routes_of
-from forewarn.api.service_routes import process_routes
-from forewarn.core.actions import ACTIONS
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.fleet.actions import ACTIONS
+from forewarn_server.api import driver_routes, outbox_routes
+from forewarn_server.api.app import every_route
+from forewarn_server.api.openapi import document
+from forewarn_server.api.routes import routes_of
+from forewarn_server.api.service_routes import process_routes
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.waiting import LIMIT_S
 

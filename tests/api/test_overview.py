@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from forewarn.api.fleet_overview import RACKS_MAX, FleetOverview
-from forewarn.core.state import Changes
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.values import replace
-from forewarn.web import FOLDER, web_files
+from forewarn_base.values import replace
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_server.api.fleet_overview import RACKS_MAX, FleetOverview
+from forewarn_server.web import FOLDER, web_files
 from tests.api.live import SETTINGS, Json, Live
 from tests.waiting import LIMIT_S
 

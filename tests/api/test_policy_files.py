@@ -9,15 +9,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from forewarn.api.file_process import POLICY_FILE, read_file
-from forewarn.api.policy_file import policy_of, written_policy
-from forewarn.api.policy_routes import open_time
-from forewarn.api.topology_file import TOML, YAML
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.protocol import timestamps
-from forewarn.rules.local_time import Window
-from forewarn.validation.fields import ValidationFailed
-from forewarn.validation.json_reader import JSON
+from forewarn_base.protocol import timestamps
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.validation.json_reader import JSON
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
+from forewarn_server.api.file_process import POLICY_FILE, read_file
+from forewarn_server.api.policy_file import policy_of, written_policy
+from forewarn_server.api.policy_routes import open_time
+from forewarn_server.api.topology_file import TOML, YAML
 from tests.api.live import Live
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs/howto"

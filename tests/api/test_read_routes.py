@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api import service_routes
-from forewarn.protocol.versions import VERSIONS
-from forewarn.settings import StoreSettings
-from forewarn.store.sqlite import SqliteEngine
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_base.settings import StoreSettings
+from forewarn_server.api import service_routes
+from forewarn_store.sqlite import SqliteEngine
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.asking import ask
 from tests.waiting import LIMIT_S, wait_until

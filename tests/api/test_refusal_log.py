@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from forewarn.api import refusal_log
-from forewarn.api.auth import StateOutdated
-from forewarn.api.refusal_log import RefusalLog
-from forewarn.store.errors import StoreUnavailable
+from forewarn_server.api import refusal_log
+from forewarn_server.api.auth import StateOutdated
+from forewarn_server.api.refusal_log import RefusalLog
+from forewarn_store.errors import StoreUnavailable
 
 
 def test_each_reason_is_logged_once_a_minute_with_the_number_of_calls(

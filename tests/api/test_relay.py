@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from forewarn.api.relay import RELAYED_MAX, Relay, RelayEndpoint
-from forewarn.api.standby import ActiveProcess, StandingBy
-from forewarn.replication.messages import PollReport
-from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
+from forewarn_core.requests import ApprovalRequest, Request, RequestAnswer
+from forewarn_metadata.replication.messages import PollReport
+from forewarn_server.api.relay import RELAYED_MAX, Relay, RelayEndpoint
+from forewarn_server.api.standby import ActiveProcess, StandingBy
 
 TOKEN = "of the lease"
 VMS = [f"v{number}" for number in range(300)]

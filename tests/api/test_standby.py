@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from forewarn.api import standby
-from forewarn.api.standby import ActiveProcess, Forwarder
+from forewarn_server.api import standby
+from forewarn_server.api.standby import ActiveProcess, Forwarder
 from tests.metadata.feeds import until
 
 SCOPE = {"type": "http", "raw_path": b"/", "path": "/", "query_string": b"", "headers": []}

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.control.plane import StateView
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.step import next_deadline_ms
-from forewarn.protocol.timestamps import iso8601, parse
-from forewarn.settings import DriverSettings, GateSettings, NamedTable, OperatorSettings
+from forewarn_base.protocol.timestamps import iso8601, parse
+from forewarn_base.settings import DriverSettings, GateSettings, NamedTable, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.step import next_deadline_ms
+from forewarn_server.control.plane import StateView
 from tests.api.live import NOW_MS, SETTINGS, Json, Live
 from tests.waiting import LIMIT_S, wait_until
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import Grant
-from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import Grant
+from forewarn_server.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
 from tests.api.live import SETTINGS, TOKEN, Live, rereading
 from tests.e2e.certificates import make_certificates
 from tests.telemetry.scraping import samples, scrape, value, with_metrics

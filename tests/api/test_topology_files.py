@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.api.topology_file import JSON, READERS, TOML, YAML, exported, read_topology
-from forewarn.core.impact import Impact
-from forewarn.core.naming import KEY_PATTERN
-from forewarn.core.refusals import FleetContradiction
-from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
-from forewarn.metadata.instance_fields import SETTABLE
-from forewarn.validation.fields import ValidationFailed
-from forewarn.validation.json_reader import BodyUnreadable
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.validation.json_reader import BodyUnreadable
+from forewarn_core.fleet.impact import Impact
+from forewarn_core.fleet.naming import KEY_PATTERN
+from forewarn_core.fleet.refusals import FleetContradiction
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn_metadata.endpoint.instance_fields import SETTABLE
+from forewarn_server.api.topology_file import JSON, READERS, TOML, YAML, exported, read_topology
 from tests.api.live import Live
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs/howto/describe-a-fleet.md"

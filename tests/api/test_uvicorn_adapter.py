@@ -14,7 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from forewarn.api.uvicorn_adapter import EmbeddedServer, HttpProtocol
+from forewarn_server.api.uvicorn_adapter import EmbeddedServer, HttpProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERRIDDEN = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
-from forewarn.access.roles import Role
-from forewarn.api import watch
-from forewarn.core.state import Changes, Entry
-from forewarn.store import Recorded, Retention
+from forewarn_core.access.roles import Role
+from forewarn_core.fleet.state import Changes, Entry
+from forewarn_server.api import watch
+from forewarn_store import Recorded, Retention
 from tests.api.live import NOW_MS, Json, Live
 from tests.waiting import LIMIT_S
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from forewarn.api.work_routes import REQUEST_TARGETS_MAX
-from forewarn.core.step import StepResult
-from forewarn.service.hooks import ServiceHooks
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.step import StepResult
+from forewarn_server.api.work_routes import REQUEST_TARGETS_MAX
+from forewarn_server.service.hooks import ServiceHooks
 from tests.api.live import SETTINGS, Json, Live
 
 

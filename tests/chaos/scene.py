@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from forewarn.access.roles import Role
-from forewarn.store.backup import restore
+from forewarn_core.access.roles import Role
+from forewarn_store.backup import restore
 from tests.access import seed_token
 from tests.chaos.databases import fill, make_database
 from tests.chaos.http_call import ask

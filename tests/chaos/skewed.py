@@ -26,7 +26,7 @@ def _skewed_ns() -> int:
 time.time_ns = _skewed_ns
 time.time = lambda: _skewed_ns() / 1e9
 
-from forewarn.cli.main import main  # noqa: E402 - after the clock is wrong
+from forewarn_server.cli.main import main  # noqa: E402 - after the clock is wrong
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[2:]))

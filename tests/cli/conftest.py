@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 from tests.api.live import FLEET, Json, Live
 
 

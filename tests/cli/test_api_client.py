@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.api_client import (
+from forewarn_base.exit_codes import REFUSED, UNREACHABLE, USAGE
+from forewarn_base.settings import ListenSettings, OperatorSettings
+from forewarn_server.cli.api_client import (
     ApiClient,
     ServerAddressInvalid,
     ServerUnreachable,
     client_of,
 )
-from forewarn.cli.main import main
-from forewarn.cli.parameters import ServerOptions
-from forewarn.exit_codes import REFUSED, UNREACHABLE, USAGE
-from forewarn.settings import ListenSettings, OperatorSettings
+from forewarn_server.cli.main import main
+from forewarn_server.cli.parameters import ServerOptions
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.cli.conftest import Run
 from tests.serving import serving
@@ -79,7 +79,7 @@ def test_token_in_clear_to_another_machine_is_warned_of_before(
 ) -> None:
     """A warning once for each command: readers of the network could use the token."""
     monkeypatch.setenv("FOREWARN_TOKEN", token)
-    monkeypatch.setattr("forewarn.cli.api_client._WARNED", set())
+    monkeypatch.setattr("forewarn_server.cli.api_client._WARNED", set())
     for _ in range(2):
         client_of(ServerOptions(server=server))
     said = capsys.readouterr().err
@@ -89,7 +89,7 @@ def test_token_in_clear_to_another_machine_is_warned_of_before(
 
 def test_silent_stream_is_given_up(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream without any sign of life is taken for lost."""
-    monkeypatch.setattr("forewarn.cli.api_client.SILENCE_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_server.cli.api_client.SILENCE_S_MAX", 0.05)
     monkeypatch.setattr(Foreign, "length", "9")
     with pytest.raises(ServerUnreachable, match="fell silent"):
         list(ApiClient(foreign).lines("/v1/watch"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.nouns import NOUNS
+from forewarn_server.cli.nouns import NOUNS
 from tests.cli.conftest import Run
 from tests.waiting import LIMIT_S
 

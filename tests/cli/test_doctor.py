@@ -11,16 +11,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn import exit_codes
-from forewarn.cli.api_client import ApiClient
-from forewarn.cli.doctor import Doctor
-from forewarn.clock import SystemClock
-from forewarn.core.stimulus import ApplyPolicy
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.local_time import Window
-from forewarn.settings import FeedSettings, LifecycleSettings, NamedTable, OutboxSettings
-from forewarn.store import open_store
-from forewarn.store.sqlite_file import file_system_of
+from forewarn_base import exit_codes
+from forewarn_base.clock import SystemClock
+from forewarn_base.settings import FeedSettings, LifecycleSettings, NamedTable, OutboxSettings
+from forewarn_core.fleet.stimulus import ApplyPolicy
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.local_time import Window
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.cli.doctor import Doctor
+from forewarn_store import open_store
+from forewarn_store.sqlite_file import file_system_of
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.cli.conftest import Run
 from tests.clock import VirtualClock

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from forewarn.cli.application import check
-from forewarn.cli.examples import examples_of
+from forewarn_server.cli.application import check
+from forewarn_server.cli.examples import examples_of
 from tests.cli.conftest import Run
 from tools.docs.commands import every_name
 

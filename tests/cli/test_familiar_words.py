@@ -2,9 +2,9 @@
 
 import pytest
 
-from forewarn.cli import familiar_words
-from forewarn.cli.nouns import NOUNS
-from forewarn.exit_codes import USAGE
+from forewarn_base.exit_codes import USAGE
+from forewarn_server.cli import familiar_words
+from forewarn_server.cli.nouns import NOUNS
 from tests.cli.conftest import Run
 
 

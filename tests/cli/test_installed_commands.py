@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.installed_commands import COMMANDS
-from forewarn.cli.main import main
+from forewarn_server.cli.installed_commands import COMMANDS
+from forewarn_server.cli.main import main
 from tests.packages import install
 
 CODE = """

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
 from forewarn.agent.cli import DEFAULT_STATUS
-from forewarn.cli.application import root
-from forewarn.cli.main import main
-from forewarn.cli.nouns import NOUNS, RARE_NAMES
-from forewarn.errors import every_error
-from forewarn.rules.blockers import Code, every_code
-from forewarn.version import version
+from forewarn_base import exit_codes
+from forewarn_base.errors import every_error
+from forewarn_base.version import version
+from forewarn_core.rules.blockers import Code, every_code
 from forewarn_emulator.options import METADATA_ADDRESS
 from forewarn_emulator.run_command import AZURE_ADDRESS, OPTIONS
+from forewarn_server.cli.application import root
+from forewarn_server.cli.main import main
+from forewarn_server.cli.nouns import NOUNS, RARE_NAMES
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import LIMIT_S
 
-COMMAND = (sys.executable, "-m", "forewarn.cli.main")
+COMMAND = (sys.executable, "-m", "forewarn_server.cli.main")
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_blocker_code_is_explained(code: Code, capsys: pytest.CaptureFixture[str
 
 def test_help_imports_little() -> None:
     """What only some commands need is not imported for the others."""
-    program = "import sys\nfrom forewarn.cli.main import main\nmain(['--help'])\n"
+    program = "import sys\nfrom forewarn_server.cli.main import main\nmain(['--help'])\n"
     program += "print(*sorted(sys.modules), file=sys.stderr)"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", program],
@@ -179,7 +179,7 @@ def test_operators_command_without_its_packages_says_what_to_install() -> None:
 def bare(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `forewarn WORDS...` without any installed package."""
     return subprocess.run(
-        [sys.executable, "-S", "-m", "forewarn.cli.main", *words],
+        [sys.executable, "-S", "-m", "forewarn_server.cli.main", *words],
         env={**os.environ, "PYTHONPATH": "src"},
         capture_output=True,
         text=True,
@@ -212,7 +212,7 @@ def test_interrupt_is_calm(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forewarn.cli.api_client.ApiClient.get", interrupt)
+    monkeypatch.setattr("forewarn_server.cli.api_client.ApiClient.get", interrupt)
     stopped = run("host", "list")
     assert (stopped.status, stopped.err) == (exit_codes.INTERRUPTED, "\n")
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from forewarn.cli import output
-from forewarn.protocol import timestamps
+from forewarn_base.protocol import timestamps
+from forewarn_server.cli import output
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
+from forewarn_base import exit_codes
 
 TYPED = ("emulate", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0")
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 def test_missing_package_is_named_with_its_remedy() -> None:
     """A command that needs a package that is not there says which, and how to get it."""
     program = "import sys; sys.modules['msgspec'] = None\n"
-    program += "from forewarn.cli.main import main; sys.exit(main())"
+    program += "from forewarn_server.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, *TYPED],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
@@ -47,7 +47,7 @@ def test_missing_package_of_commands_is_named(
     """Without forewarn-cli its commands say what to install; the others and the help go on."""
     libraries = Path(pytest.__file__).parents[1]  # without the packages installed from this tree
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "forewarn.cli.main", *words],
+        [sys.executable, "-S", "-m", "forewarn_server.cli.main", *words],
         env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{libraries}"},
         capture_output=True,
         text=True,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.cli.program_name import typed_name
+from forewarn_server.cli.main import main
+from forewarn_server.cli.program_name import typed_name
 
 
 @pytest.fixture

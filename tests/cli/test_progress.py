@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.progress import part_bar, progress_bar
-from forewarn.store import open_store
+from forewarn_server.cli.progress import part_bar, progress_bar
+from forewarn_store import open_store
 from tests.cli.conftest import Run
 from tests.store.story import begin
 

@@ -4,13 +4,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from forewarn import exit_codes
-from forewarn.access.confirmations import Confirmation
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import AddToken, AskConfirmation, Grant
-from forewarn.access.tokens import AccessToken
-from forewarn.core.state import Changes
-from forewarn.store import Retention, open_store
+from forewarn_base import exit_codes
+from forewarn_core.access.confirmations import Confirmation
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import AddToken, AskConfirmation, Grant
+from forewarn_core.access.tokens import AccessToken
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Retention, open_store
 from tests.cli.conftest import Run
 from tests.store.story import begin, entry
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.cli.output import columns_shown, is_coloured
-from forewarn.cli.structured import written
-from forewarn.exit_codes import OK, USAGE
+from forewarn_base.exit_codes import OK, USAGE
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.cli.output import columns_shown, is_coloured
+from forewarn_server.cli.structured import written
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.log_format import JsonFormatter, TextFormatter
-from forewarn.untrusted_text import escaped_lines, escaped_text, without_markup
+from forewarn_base.log_format import JsonFormatter, TextFormatter
+from forewarn_base.untrusted_text import escaped_lines, escaped_text, without_markup
+from forewarn_server.cli.main import main
 from tests.serving import HttpServer
 from tests.waiting import LIMIT_S
 
@@ -97,7 +97,11 @@ def test_file_is_exact_except_on_a_terminal(
 ) -> None:
     """A policy's text can be saved as it is, and a terminal shows it harmless. Source: P-12."""
     text = f"# {EVIL}\n"
-    command = [sys.executable, "-c", "import sys; from forewarn.cli.main import main; main()"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from forewarn_server.cli.main import main; main()",
+    ]
     with foreign(text.encode()) as server:
         ours, theirs = pty.openpty() if on_terminal else os.pipe()
         command += ["--server", server.url, "policy", "show"]
@@ -112,7 +116,7 @@ def test_file_is_exact_except_on_a_terminal(
 def test_help_on_a_terminal_has_its_own_colours() -> None:
     """Only text from others is escaped."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "forewarn.cli.main", "completion", "--help"]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "completion", "--help"]
     environment = {**os.environ, "TERM": "xterm"}
     environment.pop("NO_COLOR", None)
     subprocess.run(command, stdout=theirs, timeout=LIMIT_S, check=True, env=environment)

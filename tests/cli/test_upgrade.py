@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import exit_codes
-from forewarn.cli.upgrade import UpgradeState
-from forewarn.core.state import Changes
-from forewarn.service.signs_of_life import SignsOfLife
-from forewarn.store import open_store
-from forewarn.store.lease import Tenure
-from forewarn.store.processes import ControlProcess, processes
-from forewarn.values import replace
-from forewarn.version import version
+from forewarn_base import exit_codes
+from forewarn_base.values import replace
+from forewarn_base.version import version
+from forewarn_core.fleet.state import Changes
+from forewarn_server.cli.upgrade import UpgradeState
+from forewarn_server.service.signs_of_life import SignsOfLife
+from forewarn_store import open_store
+from forewarn_store.lease import Tenure
+from forewarn_store.processes import ControlProcess, processes
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.postgres import PostgresServer

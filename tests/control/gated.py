@@ -4,14 +4,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forewarn.control.driver_calls import CallLimits, DaemonThreads
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_server.control.driver_calls import CallLimits, DaemonThreads
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
 

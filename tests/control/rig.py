@@ -6,34 +6,34 @@ import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
-from forewarn.control.gate_checks import Gate
-from forewarn.control.plane import ControlPlane
-from forewarn.control.planning import Planner
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes, Entry
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes, Entry
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     Complete,
     Enable,
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.core.why import why_maintenance
-from forewarn.drivers import Driver, Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.errors import ForewarnError
-from forewarn.replication import messages as feed
-from forewarn.replication.messages import PublishResult
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store import HistoryPage, Store, open_store
-from forewarn.store.errors import StoreUncertain
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.fleet.why import why_maintenance
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers import Driver, Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_metadata.replication import messages as feed
+from forewarn_metadata.replication.messages import PublishResult
+from forewarn_server.control.driver_calls import CallLimits, DriverSetup, Executor
+from forewarn_server.control.gate_checks import Gate
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.planning import Planner
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_store import HistoryPage, Store, open_store
+from forewarn_store.errors import StoreUncertain
 from tests.simulator.world.side_work import InlineExecutor
 from tests.waiting import LIMIT_S
 

@@ -11,16 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import extensions
-from forewarn.cli.main import main
-from forewarn.control.gate_checks import make_gates
-from forewarn.core.stimulus import ApplyPolicy
-from forewarn.drivers.registry import DRIVERS, DriverKindUnknown
-from forewarn.outbox.destinations import DestinationInvalid
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.local_time import Window
-from forewarn.service.start_check import check_start
-from forewarn.settings import (
+from forewarn_base import extensions
+from forewarn_base.settings import (
     AzureSettings,
     DriverSettings,
     GateSettings,
@@ -29,6 +21,14 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn_core.fleet.stimulus import ApplyPolicy
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.local_time import Window
+from forewarn_drivers.registry import DRIVERS, DriverKindUnknown
+from forewarn_server.cli.main import main
+from forewarn_server.control.gate_checks import make_gates
+from forewarn_server.outbox.destinations import DestinationInvalid
+from forewarn_server.service.start_check import check_start
 from forewarn_sinks import nats_sink
 from tests.api.live import FLEET, SETTINGS, Json, Live, rereading
 from tests.packages import install

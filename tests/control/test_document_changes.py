@@ -5,12 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from forewarn.control.document_changes import instance_facts, whole
-from forewarn.control.plane import ControlPlane
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.stimulus import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     DriverDone,
     DriverFailed,
@@ -18,12 +17,13 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Tick,
 )
-from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
-from forewarn.metadata import instance
-from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
-from forewarn.replication.messages import NodePart, encoded, read_part
-from forewarn.store import open_store
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn_metadata.endpoint import instance
+from forewarn_metadata.endpoint.instance_fields import INSTANCE_VERSIONS
+from forewarn_metadata.replication.messages import NodePart, encoded, read_part
+from forewarn_server.control.document_changes import instance_facts, whole
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
 
 NEWEST = INSTANCE_VERSIONS[-1]
 TAGS = (("a", "1"), ("b", "2"))

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control.driver_calls import CallLimits, DaemonThreads
-from forewarn.control.driver_host import ABORT_TRIES, UNANSWERED_AGAIN_MS
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, RequestMaintenance, Retry
-from forewarn.core.topology import Host
-from forewarn.drivers import PlatformUnanswered, Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.stimulus import Cancel, ChangeTopology, Complete, RequestMaintenance, Retry
+from forewarn_core.fleet.topology import Host
+from forewarn_drivers import PlatformUnanswered, Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_server.control.driver_calls import CallLimits, DaemonThreads
+from forewarn_server.control.driver_host import ABORT_TRIES, UNANSWERED_AGAIN_MS
 from tests.control.gated import MINUTE_MS, Gated, started_on
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S, wait_until
@@ -222,7 +222,7 @@ def kept_of(thing: object) -> dict[str, object]:
     for name, held in vars(thing).items():
         if isinstance(held, dict | set | list | deque) and held:
             found[name] = held
-        elif type(held).__module__.startswith("forewarn.control.driver_") and hasattr(
+        elif type(held).__module__.startswith("forewarn_server.control.driver_") and hasattr(
             held, "__dict__"
         ):
             found |= {f"{name}.{each}": kept for each, kept in kept_of(held).items()}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import ChangeTopology, Complete, RequestMaintenance, Retry
-from forewarn.core.topology import Host
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, RequestMaintenance, Retry
+from forewarn_core.fleet.topology import Host
+from forewarn_core.requests import ApprovalRequest
 from tests.control.gated import MINUTE_MS, gated, reason_of, started_on
 from tests.control.rig import cut_once
 from tests.waiting import LIMIT_S, wait_until

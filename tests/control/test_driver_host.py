@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.plane import ControlPlane
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import (
+from forewarn_base.errors import TEXT_CHARACTERS_MAX, clean_text
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     Complete,
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Host
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
-from forewarn.store import open_store
-from forewarn.store.errors import StoreLost
+from forewarn_core.fleet.topology import Host
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
+from forewarn_store.errors import StoreLost
 from tests.control.gated import reason_of
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S

@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from forewarn.control.driver_calls import DaemonThreads
-from forewarn.control.driver_host import ProgressReports
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import with_execution
-from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
-from forewarn.core.topology import Host
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import with_execution
+from forewarn_core.fleet.stimulus import ChangeTopology, RequestMaintenance
+from forewarn_core.fleet.topology import Host
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_server.control.driver_calls import DaemonThreads
+from forewarn_server.control.driver_host import ProgressReports
 from tests.control.rig import Running
 from tests.drivers.tasks import task as task_of
 from tests.waiting import LIMIT_S

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import gate_checks
-from forewarn.control.gate_checks import (
+from forewarn_server.control import gate_checks
+from forewarn_server.control.gate_checks import (
     ANSWER_BYTES_MAX,
     SAMPLES_MAX,
     Gate,

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.control.plane import ControlPlane
-from forewarn.control.timekeeping import Timekeeping
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.store import Store, open_store
-from forewarn.store.lease import Tenure
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.timekeeping import Timekeeping
+from forewarn_store import Store, open_store
+from forewarn_store.lease import Tenure
 
 pytestmark = pytest.mark.postgres
 FLEET = ChangeTopology((Host("h1"),), (Group("web"),), (Vm("web_0", "h1", "web"),))

@@ -4,9 +4,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from forewarn.control import inbox as inbox_module
-from forewarn.control.driver_calls import CallEnded, DriverCall, Verb
-from forewarn.control.inbox import (
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import Cancel, GroupsPolled
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control import inbox as inbox_module
+from forewarn_server.control.driver_calls import CallEnded, DriverCall, Verb
+from forewarn_server.control.inbox import (
     Inbox,
     Overloaded,
     StateQuery,
@@ -14,10 +17,7 @@ from forewarn.control.inbox import (
     Submission,
     refuse,
 )
-from forewarn.control.service_state import ServiceState, ServiceStatus
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import Cancel, GroupsPolled
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_server.control.service_state import ServiceState, ServiceStatus
 from tests.drivers.tasks import task
 
 

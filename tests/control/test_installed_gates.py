@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import gate_checks
-from forewarn.control.gate_checks import GATES, GateInvalid, make_gates, run_gate
-from forewarn.settings import GateSettings, NamedTable
+from forewarn_base.settings import GateSettings, NamedTable
+from forewarn_server.control import gate_checks
+from forewarn_server.control.gate_checks import GATES, GateInvalid, make_gates, run_gate
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.packages import install
 
 CODE = """
 import threading
-from forewarn.control.gate_checks import GateUnanswered
+from forewarn_server.control.gate_checks import GateUnanswered
 
 HANGING = []
 

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
-from forewarn.control.plane import ControlPlane
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import RequestMaintenance
-from forewarn.store import open_store
-from forewarn.store.errors import StoreContradiction
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import RequestMaintenance
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import open_store
+from forewarn_store.errors import StoreContradiction
 from tests.core.invariants import everything_in
 from tests.core.rig import small_fleet
 

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import planner_host
-from forewarn.control.driver_calls import DaemonThreads
-from forewarn.control.gate_checks import Gate, make_gates
-from forewarn.control.planning import PlannerTask
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import MaintenancePlan
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.maintenance import MaintenancePlan
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     ChangeTopology,
     Complete,
@@ -24,10 +20,14 @@ from forewarn.core.stimulus import (
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Host
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store.errors import StoreContradiction, StoreFull
+from forewarn_core.fleet.topology import Host
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control import planner_host
+from forewarn_server.control.driver_calls import DaemonThreads
+from forewarn_server.control.gate_checks import Gate, make_gates
+from forewarn_server.control.planning import PlannerTask
+from forewarn_store.errors import StoreContradiction, StoreFull
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S, wait_until
 

@@ -10,19 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.inbox import Stopping
-from forewarn.control.planner_host import PlannerProcess, PlannerProcessFailed
-from forewarn.control.planning import FleetColumns, PlannerTask, PlanRefused, made, planner_task
-from forewarn.core.impact import Cause
-from forewarn.core.maintenance import MaintenancePlan, Postponement
-from forewarn.core.stimulus import CreateMaintenance, StartMaintenance
-from forewarn.core.waves import PLAN_AGAIN_S
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.maintenance import MaintenancePlan, Postponement
+from forewarn_core.fleet.stimulus import CreateMaintenance, StartMaintenance
+from forewarn_core.fleet.waves import PLAN_AGAIN_S
+from forewarn_server.control.inbox import Stopping
+from forewarn_server.control.planner_host import PlannerProcess, PlannerProcessFailed
+from forewarn_server.control.planning import (
+    FleetColumns,
+    PlannerTask,
+    PlanRefused,
+    made,
+    planner_task,
+)
 from tests.control.rig import Running
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.waiting import LIMIT_S
 
-WORKER = (sys.executable, "-m", "forewarn.control.planner_worker")
+WORKER = (sys.executable, "-m", "forewarn_server.control.planner_worker")
 #: A limit that nothing reaches that works at all, and one that is reached at once; in seconds.
 LONG_S, AT_ONCE_S = 600.0, 0.05
 

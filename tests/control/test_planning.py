@@ -2,8 +2,23 @@
 
 import pytest
 
-from forewarn.control import planning
-from forewarn.control.planning import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Alert, Execution, Notice, Operation, OperationState
+from forewarn_core.fleet.maintenance import (
+    Maintenance,
+    Postponement,
+    Target,
+    TargetState,
+    target_key,
+)
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.topology import Group, Health, Host, Topology, Vm
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.planner import plan as make_plan
+from forewarn_server.control import planning
+from forewarn_server.control.planning import (
     PlannerTask,
     columns_of,
     fleet_of,
@@ -12,21 +27,6 @@ from forewarn.control.planning import (
     plan_request,
     planner_task,
 )
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Execution, Notice, Operation, OperationState
-from forewarn.core.maintenance import (
-    Maintenance,
-    Postponement,
-    Target,
-    TargetState,
-    target_key,
-)
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.topology import Group, Health, Host, Topology, Vm
-from forewarn.planning.checker import check
-from forewarn.planning.planner import plan as make_plan
-from forewarn.values import replace
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000

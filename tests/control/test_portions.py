@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.step import PORTION_MAX
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, RequestMaintenance
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_core.requests import ApprovalRequest
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S
 

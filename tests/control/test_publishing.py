@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance, Retry
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.replication.messages import PublishResult
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store.errors import StoreFull, StoreUncertain
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, Enable, RequestMaintenance, Retry
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_metadata.replication.messages import PublishResult
+from forewarn_store.errors import StoreFull, StoreUncertain
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
 

@@ -1,7 +1,7 @@
 """The audit records that one principal's calls without a change may have. Source: P-7."""
 
-from forewarn.audit_chain import CallRecord
-from forewarn.control.record_limit import COUNTED_MS, RecordLimit
+from forewarn_base.audit_chain import CallRecord
+from forewarn_server.control.record_limit import COUNTED_MS, RecordLimit
 
 NOW_MS = 1_800_000_000_000
 

@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from forewarn.control.inbox import Inbox, Stopping
-from forewarn.control.plane import StateView
-from forewarn.control.readable import StateReplica
-from forewarn.control.service_state import ServiceStatus
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import Cancel, ChangeTopology, Complete
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store.errors import StoreUncertain
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import Cancel, ChangeTopology, Complete
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control.inbox import Inbox, Stopping
+from forewarn_server.control.plane import StateView
+from forewarn_server.control.readable import StateReplica
+from forewarn_server.control.service_state import ServiceStatus
+from forewarn_store.errors import StoreUncertain
 from tests.control.rig import Running
 from tests.waiting import LIMIT_S, wait_until
 

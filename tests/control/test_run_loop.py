@@ -4,18 +4,18 @@ import threading
 
 import pytest
 
-from forewarn.audit_chain import CallRecord
-from forewarn.control.driver_calls import DriverSetup, DriverUnknown
-from forewarn.control.driver_host import ABORT_TRIES
-from forewarn.control.inbox import Stopping
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import ChangeTopology, GroupsPolled, RequestMaintenance, Retry
-from forewarn.core.topology import Host
-from forewarn.drivers import Task
-from forewarn.errors import ForewarnError, OurError
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn_base.audit_chain import CallRecord
+from forewarn_base.errors import ForewarnError, OurError
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import ChangeTopology, GroupsPolled, RequestMaintenance, Retry
+from forewarn_core.fleet.topology import Host
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers import Task
+from forewarn_server.control.driver_calls import DriverSetup, DriverUnknown
+from forewarn_server.control.driver_host import ABORT_TRIES
+from forewarn_server.control.inbox import Stopping
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from tests.clock import VirtualClock
 from tests.control.gated import gated, started_on
 from tests.control.rig import Running, cut_once, refuses

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from forewarn.control import run_loop
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import EventState
-from forewarn.core.state import Changes
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import ChangeTopology, Enable, PlaneStimulus, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.errors import OurError
-from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store.errors import StoreContradiction, StoreUnavailable
+from forewarn_base.errors import OurError
+from forewarn_base.protocol.approvals import UnknownEvent
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import EventState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, PlaneStimulus, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control import run_loop
+from forewarn_store.errors import StoreContradiction, StoreUnavailable
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
 

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from forewarn.control.inbox import Stopping
-from forewarn.control.service_state import MOVES, ServiceState, ServiceStatus
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.store.errors import StoreUnavailable
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_server.control.inbox import Stopping
+from forewarn_server.control.service_state import MOVES, ServiceState, ServiceStatus
+from forewarn_store.errors import StoreUnavailable
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
 

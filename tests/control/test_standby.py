@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
-from forewarn.control.service_state import SILENT_MS_MAX, Liveness, ServiceState, ServiceStatus
-from forewarn.control.standby import LeaseKeeper, StateFollower, become_writer, leave
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.errors import ForewarnError
-from forewarn.store import Lease
-from forewarn.store.errors import StoreDamaged, StoreLost, StoreUnavailable
-from forewarn.store.lease import Tenure
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_server.control.service_state import (
+    SILENT_MS_MAX,
+    Liveness,
+    ServiceState,
+    ServiceStatus,
+)
+from forewarn_server.control.standby import LeaseKeeper, StateFollower, become_writer, leave
+from forewarn_store import Lease
+from forewarn_store.errors import StoreDamaged, StoreLost, StoreUnavailable
+from forewarn_store.lease import Tenure
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S, wait_until
 

@@ -4,13 +4,12 @@ import time
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.control.plane import ControlPlane
-from forewarn.control.timekeeping import Timekeeping
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     ClockMarked,
     CreateMaintenance,
@@ -19,11 +18,12 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store import open_store
-from forewarn.store.errors import StoreFull
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.timekeeping import Timekeeping
+from forewarn_store import open_store
+from forewarn_store.errors import StoreFull
 from tests.control.rig import Running, refuses
 from tests.waiting import LIMIT_S
 

@@ -1,10 +1,10 @@
 """A gate of the settings validates a host after its work. Source: T-7."""
 
-from forewarn.control.gate_checks import GateCall, make_gates
-from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.stimulus import ChangeTopology, DriverBegun, DriverDone
-from forewarn.core.topology import Host
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.lifecycle import Alert, Operation, OperationState
+from forewarn_core.fleet.stimulus import ChangeTopology, DriverBegun, DriverDone
+from forewarn_core.fleet.topology import Host
+from forewarn_core.requests import ApprovalRequest
+from forewarn_server.control.gate_checks import GateCall, make_gates
 from tests.control.rig import Running
 from tests.waiting import wait_until
 

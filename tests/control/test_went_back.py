@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.service_state import ServiceState
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Host
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.task_records import TaskOfLaterWriter, TaskSuperseded
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store import open_store
-from forewarn.store.errors import StoreLost, StoreWentBack
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Host
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.manual import ManualDriver
+from forewarn_drivers.task_records import TaskOfLaterWriter, TaskSuperseded
+from forewarn_server.control.service_state import ServiceState
+from forewarn_store import open_store
+from forewarn_store.errors import StoreLost, StoreWentBack
 from tests.control.rig import Running
 from tests.store.rewinding import Snapshot
 from tests.waiting import wait_until

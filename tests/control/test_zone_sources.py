@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from zoneinfo import reset_tzpath
 
-from forewarn.control.zone_sources import source_of, sources_text
-from forewarn.time_zones import zone_of
+from forewarn_base.time_zones import zone_of
+from forewarn_server.control.zone_sources import source_of, sources_text
 
 
 def test_zone_that_the_machine_lacks_comes_from_the_package(tmp_path: Path) -> None:

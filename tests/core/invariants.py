@@ -3,12 +3,13 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from forewarn.core.actions import ACTIONS
-from forewarn.core.document import View
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.indexes import Place, places_of
-from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance import (
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.actions import ACTIONS
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.indexes import Place, places_of
+from forewarn_core.fleet.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn_core.fleet.maintenance import (
     Checking,
     Halted,
     Maintenance,
@@ -16,18 +17,24 @@ from forewarn.core.maintenance import (
     TargetProgress,
     TargetState,
 )
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import Columns, from_row, to_row
-from forewarn.core.state import Entry, State
-from forewarn.core.step import StepResult, next_deadline_ms, step
-from forewarn.core.stimulus import PlaneStimulus, Proceed
-from forewarn.core.ticket import Ticket
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.core.usage import UNCOUNTED_MAX, Disturbed, Share, Usage, share_of_host, share_of_vm
-from forewarn.core.why import blocker_of, why_host, why_maintenance
-from forewarn.errors import CallerError
-from forewarn.planning.policy import Subject
-from forewarn.rules.blockers import Blocker, code_of
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import Columns, from_row, to_row
+from forewarn_core.fleet.state import Entry, State
+from forewarn_core.fleet.step import StepResult, next_deadline_ms, step
+from forewarn_core.fleet.stimulus import PlaneStimulus, Proceed
+from forewarn_core.fleet.ticket import Ticket
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_core.fleet.usage import (
+    UNCOUNTED_MAX,
+    Disturbed,
+    Share,
+    Usage,
+    share_of_host,
+    share_of_vm,
+)
+from forewarn_core.fleet.why import blocker_of, why_host, why_maintenance
+from forewarn_core.planning.policy import Subject
+from forewarn_core.rules.blockers import Blocker, code_of
 from tests.core.replay import Replay
 
 S, E = OperationState, EventState

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import Checking, Maintenance, MaintenancePlan, Target
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import StepResult, next_deadline_ms
-from forewarn.core.stimulus import ChangeTopology, Enable, PlaneStimulus, Tick
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.core.why import why_host, why_maintenance
-from forewarn.rules.blockers import Blocker
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.maintenance import Checking, Maintenance, MaintenancePlan, Target
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.step import StepResult, next_deadline_ms
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, PlaneStimulus, Tick
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.fleet.why import why_host, why_maintenance
+from forewarn_core.rules.blockers import Blocker
+from forewarn_server.control.planning import plan_made, planner_task
 from tests.core.rig import Rig
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from forewarn.core.history import CHECKPOINT, Rows
-from forewarn.core.lifecycle import (
+from forewarn_base.values import Word
+from forewarn_core.fleet.history import CHECKPOINT, Rows
+from forewarn_core.fleet.lifecycle import (
     ALERT_MOVES,
     EVENT_MOVES,
     OPERATION_MOVES,
@@ -14,16 +15,15 @@ from forewarn.core.lifecycle import (
     Operation,
     OperationState,
 )
-from forewarn.core.maintenance import (
+from forewarn_core.fleet.maintenance import (
     MAINTENANCE_MOVES,
     PHASE_MOVES,
     Maintenance,
     MaintenanceState,
 )
-from forewarn.core.records import KINDS, Record, from_row
-from forewarn.core.state import Entry, Image
-from forewarn.core.ticket import TICKET_MOVES, Ticket, TicketState
-from forewarn.values import Word
+from forewarn_core.fleet.records import KINDS, Record, from_row
+from forewarn_core.fleet.state import Entry, Image
+from forewarn_core.fleet.ticket import TICKET_MOVES, Ticket, TicketState
 
 
 def _steps(moves: Iterable[tuple[tuple[Word, Word], Word]]) -> frozenset[tuple[Word, Word]]:

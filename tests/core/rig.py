@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.access.roles import Authority
-from forewarn.core.availability_records import AvailabilityRecord
-from forewarn.core.document import View
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import key_of
-from forewarn.core.state import Entry, State
-from forewarn.core.step import PORTION_MAX, StepResult, next_deadline_ms, step
-from forewarn.core.stimulus import (
+from forewarn_base.errors import ForewarnError
+from forewarn_base.ids import Ids
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_base.values import replace
+from forewarn_core.access.roles import Authority
+from forewarn_core.fleet.availability_records import AvailabilityRecord
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Event, Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import key_of
+from forewarn_core.fleet.state import Entry, State
+from forewarn_core.fleet.step import PORTION_MAX, StepResult, next_deadline_ms, step
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     DriverBegun,
     DriverDone,
@@ -28,14 +32,10 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Tick,
 )
-from forewarn.core.topology import Group, Health, Host, Vm
-from forewarn.core.why import why
-from forewarn.errors import ForewarnError
-from forewarn.ids import Ids
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.rules.blockers import Blocker
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, Health, Host, Vm
+from forewarn_core.fleet.why import why
+from forewarn_core.requests import ApprovalRequest
+from forewarn_core.rules.blockers import Blocker
 from tests.core import invariants
 from tests.core.replay import Replay
 from tests.simulator.checkers.document_checker import DocumentChecker

@@ -2,16 +2,18 @@
 
 import pytest
 
-from forewarn.access.confirmations import (
+from forewarn_base.errors import CallerError
+from forewarn_base.values import replace
+from forewarn_core.access.confirmations import (
     OF_PRINCIPAL_MAX,
     Confirmation,
     ConfirmationsFull,
     UnknownConfirmation,
 )
-from forewarn.access.reducer import AccessTerms, step
-from forewarn.access.roles import Authority, Principal, Role, ScopeInvalid
-from forewarn.access.state import AccessState
-from forewarn.access.stimulus import (
+from forewarn_core.access.reducer import AccessTerms, step
+from forewarn_core.access.roles import Authority, Principal, Role, ScopeInvalid
+from forewarn_core.access.state import AccessState
+from forewarn_core.access.stimulus import (
     AccessStimulus,
     AskConfirmation,
     ConfirmCall,
@@ -21,10 +23,8 @@ from forewarn.access.stimulus import (
     Revoke,
     SuspendAccess,
 )
-from forewarn.core.records import from_row, to_row
-from forewarn.core.stimulus import Tick
-from forewarn.errors import CallerError
-from forewarn.values import replace
+from forewarn_core.fleet.records import from_row, to_row
+from forewarn_core.fleet.stimulus import Tick
 from tests.core.maintenance import MaintenanceRig
 
 ASKER, SECOND = Authority("ben", built_in=True), Authority("anna", built_in=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.step import PORTION_MAX
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
@@ -14,8 +14,8 @@ from forewarn.core.stimulus import (
     Enable,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.requests import ApprovalRequest
 from tests.core.maintenance import fleet
 from tests.core.rig import MINUTE_MS, Rig, small
 
@@ -142,7 +142,7 @@ def test_a_wave_of_hosts_passes_one_fault_domain_at_a_time() -> None:
     """Asked for all at once, the hosts follow each other and none is forgotten. Source: G-1."""
     rig = Rig()
     hosts = tuple(Host(f"h{n}", fault_domain=n % 3, update_domain=n) for n in range(6))
-    from forewarn.core.topology import Group
+    from forewarn_core.fleet.topology import Group
 
     vms = tuple(Vm(f"v{n}", f"h{n}", "g") for n in range(6))
     rig.tell(ChangeTopology(hosts=hosts, groups=(Group("g"),), vms=vms), Enable("g"))

@@ -2,25 +2,25 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause
-from forewarn.core.maintenance import Halted, MaintenanceState, Planning
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import (
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.maintenance import Halted, MaintenanceState, Planning
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import (
     MaintenanceWrongState,
     PlanSuperseded,
     UnknownMaintenance,
 )
-from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.step import PORTION_MAX
+from forewarn_core.fleet.stimulus import (
     Complete,
     DriverFailed,
     Proceed,
     Repair,
     Tick,
 )
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, code_of
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import Blocker, code_of
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 

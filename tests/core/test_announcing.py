@@ -2,17 +2,18 @@
 
 import pytest
 
-from forewarn.control.planning import planner_task
-from forewarn.core import stimulus as words
-from forewarn.core.document import View, ahead_of, fresh, refreshed
-from forewarn.core.draft import Draft
-from forewarn.core.host_admission import Admission
-from forewarn.core.impact import SECOND_MS, Cause, Source
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState, Working
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import (
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.document import View, ahead_of, fresh, refreshed
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.host_admission import Admission
+from forewarn_core.fleet.impact import SECOND_MS, Cause, Source
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState, Working
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.step import next_deadline_ms, step
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
@@ -21,14 +22,13 @@ from forewarn.core.stimulus import (
     Repair,
     Tick,
 )
-from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.planning.plan import Wave
-from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.blockers import Blocker, Code, code_of
-from forewarn.rules.local_time import Window
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Vm
+from forewarn_core.planning.plan import Wave
+from forewarn_core.planning.plan_text import read_plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import Blocker, Code, code_of
+from forewarn_core.rules.local_time import Window
+from forewarn_server.control.planning import planner_task
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.refusals import Unknown
-from forewarn.core.stimulus import Acknowledge, Cancel, ChangeTopology, Enable, Tick
-from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.protocol.approvals import UnknownEvent
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import replace
+from forewarn_base.protocol.approvals import UnknownEvent
+from forewarn_base.protocol.identity import CallerIdentity
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import EventState, OperationState
+from forewarn_core.fleet.refusals import Unknown
+from forewarn_core.fleet.stimulus import Acknowledge, Cancel, ChangeTopology, Enable, Tick
+from forewarn_core.fleet.topology import Group, GroupKind, Vm
+from forewarn_core.requests import ApprovalRequest
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
 S = OperationState

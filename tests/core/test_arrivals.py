@@ -2,16 +2,16 @@
 
 import pytest
 
-from forewarn.core import approvals
-from forewarn.core.approvals import OLD_NODE_SERVES_S_MAX
-from forewarn.core.document import Departure
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable
-from forewarn.core.topology import Group, Vm
-from forewarn.protocol.approvals import UnknownEvent
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import replace
+from forewarn_base.protocol.approvals import UnknownEvent
+from forewarn_base.values import replace
+from forewarn_core.fleet import approvals
+from forewarn_core.fleet.approvals import OLD_NODE_SERVES_S_MAX
+from forewarn_core.fleet.document import Departure
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import EventState, Operation, OperationState
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, Enable
+from forewarn_core.fleet.topology import Group, Vm
+from forewarn_core.requests import ApprovalRequest
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
 
 S = OperationState

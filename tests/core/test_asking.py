@@ -2,18 +2,18 @@
 
 import pytest
 
-from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import (
+from forewarn_core.fleet.impact import DURATION_S_MAX, Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import (
     AlreadyAsked,
     NoticeTooShort,
     OperationInvalid,
     TooManyUserOperations,
     Unknown,
 )
-from forewarn.core.stimulus import TARGETS_MAX, ChangeTopology, Enable, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
+from forewarn_core.fleet.stimulus import TARGETS_MAX, ChangeTopology, Enable, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
 
 

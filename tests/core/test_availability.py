@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.core.availability import (
+from forewarn_core.fleet.availability import (
     Availability,
     Period,
     PeriodInvalid,
@@ -11,15 +11,15 @@ from forewarn.core.availability import (
     percent,
     period_of,
 )
-from forewarn.core.availability_records import (
+from forewarn_core.fleet.availability_records import (
     AvailabilityKind,
     AvailabilityRecord,
     started_events,
 )
-from forewarn.core.impact import Cause
-from forewarn.core.outcomes import EventResult
-from forewarn.core.stimulus import ChangeTopology, DriverBegun, DriverDone
-from forewarn.core.topology import Group, Vm
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.outcomes import EventResult
+from forewarn_core.fleet.stimulus import ChangeTopology, DriverBegun, DriverDone
+from forewarn_core.fleet.topology import Group, Vm
 from tests.core.rig import MINUTE_MS, START_MS, Rig, small
 
 KEY: TenureKey = ("a", "web", "shop")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from forewarn.core.choice_rules import ChoiceRule, Otherwise
-from forewarn.core.openings import Opening
-from forewarn.protocol.timestamps import iso8601, parse
-from forewarn.rules.local_time import Window
+from forewarn_base.protocol.timestamps import iso8601, parse
+from forewarn_core.fleet.choice_rules import ChoiceRule, Otherwise
+from forewarn_core.fleet.openings import Opening
+from forewarn_core.rules.local_time import Window
 
 BERLIN = "Europe/Berlin"
 SUNDAY = Window("rule", BERLIN, weekdays=(6,), from_min=120, to_min=300)

@@ -5,7 +5,11 @@ from enum import Enum
 
 import pytest
 
-from forewarn.core import (
+from forewarn_base.errors import CallerError
+from forewarn_base.protocol import approvals
+from forewarn_base.protocol.identity import CallerIdentity
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_core.fleet import (
     enabling,
     impact,
     naming,
@@ -15,20 +19,16 @@ from forewarn.core import (
     targets,
     waves,
 )
-from forewarn.core import maintenance as records
-from forewarn.core.host_admission import POSTPONED_MAX
-from forewarn.core.lifecycle import Execution, MaintenanceWindow, Notice
-from forewarn.core.maintenance import Planning
-from forewarn.core.naming import NothingSelected, SelectorInvalid
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import KINDS
-from forewarn.core.state import Changes, Entry, State
-from forewarn.core.topology import Health
-from forewarn.errors import CallerError
-from forewarn.protocol import approvals
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.protocol.versions import VERSIONS
-from forewarn.rules.blockers import Blocker
+from forewarn_core.fleet import maintenance as records
+from forewarn_core.fleet.host_admission import POSTPONED_MAX
+from forewarn_core.fleet.lifecycle import Execution, MaintenanceWindow, Notice
+from forewarn_core.fleet.maintenance import Planning
+from forewarn_core.fleet.naming import NothingSelected, SelectorInvalid
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import KINDS
+from forewarn_core.fleet.state import Changes, Entry, State
+from forewarn_core.fleet.topology import Health
+from forewarn_core.rules.blockers import Blocker
 from tests.core.rig import small
 
 #: Defaults that mean something.

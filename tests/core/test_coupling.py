@@ -1,14 +1,14 @@
 """Coupled deletions: those of one request wait for each other's approvals."""
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Enable,
     GroupsPolled,
 )
-from forewarn.core.topology import Group, Vm
+from forewarn_core.fleet.topology import Group, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small_fleet
 
 S = OperationState

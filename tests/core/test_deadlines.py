@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.core.deadlines import SLACK, Deadlines
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import Cancel, ChangeTopology, DriverDone, Tick
-from forewarn.core.topology import Group
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.local_time import Window
+from forewarn_core.fleet.deadlines import SLACK, Deadlines
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import Cancel, ChangeTopology, DriverDone, Tick
+from forewarn_core.fleet.topology import Group
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 

@@ -2,17 +2,21 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import DeclarationRefused, DeclarationRequired, MaintenanceWrongState
-from forewarn.core.stimulus import ChangeTopology, Tick
-from forewarn.core.topology import Host, Vm
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import code_of
-from forewarn.rules.hand_back import Severity
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import SECOND_MS
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import (
+    DeclarationRefused,
+    DeclarationRequired,
+    MaintenanceWrongState,
+)
+from forewarn_core.fleet.stimulus import ChangeTopology, Tick
+from forewarn_core.fleet.topology import Host, Vm
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.hand_back import Severity
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.declarations import DeclaredResource, ResourceState, declared
-from forewarn.core.deferrals import Deferral, DeferralState, answered
-from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.owner_choices import Decision
-from forewarn.core.refusals import DeferralRefused, DeferralUndecided
-from forewarn.core.stimulus import HostChoice, Tick
-from forewarn.rules.hand_back import Severity
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.declarations import DeclaredResource, ResourceState, declared
+from forewarn_core.fleet.deferrals import Deferral, DeferralState, answered
+from forewarn_core.fleet.lifecycle import IllegalMove
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.refusals import DeferralRefused, DeferralUndecided
+from forewarn_core.fleet.stimulus import HostChoice, Tick
+from forewarn_core.rules.hand_back import Severity
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS
 from tests.core.test_owner_choices import choose, shared, wave_of

@@ -2,12 +2,12 @@
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology, Enable
-from forewarn.core.topology import Group, Health, Host, Vm
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable
+from forewarn_core.fleet.topology import Group, Health, Host, Vm
 from tests.core.rig import Rig
 
 CHOOSES = NoticePolicy(unscheduled_drivers=frozenset({"simulated"}))

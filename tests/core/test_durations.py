@@ -1,15 +1,15 @@
 """What the core takes as samples, and the work that it announces with a learned duration."""
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.topology import Host
-from forewarn.planning.durations import SAMPLES_MAX
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import code_of
-from forewarn.rules.hand_back import Severity
-from forewarn.rules.local_time import Window
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.topology import Host
+from forewarn_core.planning.durations import SAMPLES_MAX
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.hand_back import Severity
+from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 
 LEARNING = MaintenancePolicy(duration_percentile=50, duration_label="model", duration_samples=2)

@@ -4,25 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.access.roles import Authority
-from forewarn.control.planning import fleet_of, plan_of, planner_task
-from forewarn.core import stimulus as words
-from forewarn.core.owner_choices import Decision
-from forewarn.core.refusals import (
+from forewarn_core.access.roles import Authority
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.refusals import (
     ChoiceRefused,
     DeclarationRefused,
     DeferralRefused,
     OwnReview,
     PostponementRefused,
 )
-from forewarn.core.stimulus import HostChoice, MoveTicket, Tick
-from forewarn.core.ticket import Ticket, TicketMove, TicketState, TicketType
-from forewarn.planning.checker import check
-from forewarn.planning.planner import plan as make_plan
-from forewarn.planning.policy import Budget, Scope
-from forewarn.rules.exempt import NONE
-from forewarn.rules.hand_back import Severity
-from forewarn.rules.local_time import Window
+from forewarn_core.fleet.stimulus import HostChoice, MoveTicket, Tick
+from forewarn_core.fleet.ticket import Ticket, TicketMove, TicketState, TicketType
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.planner import plan as make_plan
+from forewarn_core.planning.policy import Budget, Scope
+from forewarn_core.rules.exempt import NONE
+from forewarn_core.rules.hand_back import Severity
+from forewarn_core.rules.local_time import Window
+from forewarn_server.control.planning import fleet_of, plan_of, planner_task
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_owner_choices import choose, shared

@@ -1,13 +1,13 @@
 """Enabling and disabling: who is asked, and what a group that is not asked sees."""
 
-from forewarn.core.enabling import POLL_RECORD_INTERVAL_S
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.refusals import Unknown
-from forewarn.core.step import next_deadline_ms
-from forewarn.core.stimulus import ChangeTopology, Enable, GroupsPolled, Restored, Tick
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.protocol.documents import Document
+from forewarn_base.protocol.documents import Document
+from forewarn_core.fleet.enabling import POLL_RECORD_INTERVAL_S
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Alert, OperationState
+from forewarn_core.fleet.refusals import Unknown
+from forewarn_core.fleet.step import next_deadline_ms
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, GroupsPolled, Restored, Tick
+from forewarn_core.fleet.topology import Group, Host, Vm
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, small, view_of
 

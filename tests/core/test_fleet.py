@@ -4,13 +4,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.core.impact import Cause, Source
-from forewarn.core.refusals import AlreadyExists, FleetBusy, FleetContradiction, InUse, Unknown
-from forewarn.core.state import State
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable, PlaneStimulus, Repair
-from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.protocol.documents import Document
+from forewarn_base.protocol.documents import Document
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.refusals import (
+    AlreadyExists,
+    FleetBusy,
+    FleetContradiction,
+    InUse,
+    Unknown,
+)
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, Enable, PlaneStimulus, Repair
+from forewarn_core.fleet.topology import Group, GroupKind, Health, Host, Vm
 from tests.core import invariants
 from tests.core.rig import Rig, small, small_fleet
 

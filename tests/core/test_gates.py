@@ -2,15 +2,22 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Checking, MaintenanceState
-from forewarn.core.refusals import PlanSuperseded
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable, GroupsPolled, Recover, Tick
-from forewarn.core.targets import silent_groups
-from forewarn.core.topology import Group, Vm
-from forewarn.core.waves import PLAN_AGAIN_S
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import Checking, MaintenanceState
+from forewarn_core.fleet.refusals import PlanSuperseded
+from forewarn_core.fleet.stimulus import (
+    ChangeTopology,
+    Complete,
+    Enable,
+    GroupsPolled,
+    Recover,
+    Tick,
+)
+from forewarn_core.fleet.targets import silent_groups
+from forewarn_core.fleet.topology import Group, Vm
+from forewarn_core.fleet.waves import PLAN_AGAIN_S
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 

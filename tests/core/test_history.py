@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn import access, core
-from forewarn.core.actions import ACTIONS
-from forewarn.core.document import View
-from forewarn.core.history import Rows
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import (
+from forewarn_base.protocol.documents import Document
+from forewarn_base.values import replace, value
+from forewarn_core import access
+from forewarn_core import fleet as core
+from forewarn_core.fleet.actions import ACTIONS
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.history import Rows
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import EventState, Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import (
     KIND_OF,
     KINDS,
     Record,
@@ -26,14 +29,12 @@ from forewarn.core.records import (
     key_of,
     to_row,
 )
-from forewarn.core.state import Entry, Image
-from forewarn.core.stimulus import ChangeTopology, Complete, Enable
-from forewarn.core.ticket import TicketState
-from forewarn.core.topology import Group, Health, Vm
-from forewarn.planning.plan_text import read_plan
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.protocol.documents import Document
-from forewarn.values import replace, value
+from forewarn_core.fleet.state import Entry, Image
+from forewarn_core.fleet.stimulus import ChangeTopology, Complete, Enable
+from forewarn_core.fleet.ticket import TicketState
+from forewarn_core.fleet.topology import Group, Health, Vm
+from forewarn_core.planning.plan_text import read_plan
+from forewarn_core.planning.policy import MaintenancePolicy
 from tests.core.maintenance import fleet
 from tests.core.replay import HistoryIllegal, Replay
 from tests.core.rig import Rig, small, small_fleet

@@ -2,24 +2,24 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.choice_commands import results
-from forewarn.core.declarations import DeclaredMaintenance, HostPlace, ResourceState, declared
-from forewarn.core.draft import Draft
-from forewarn.core.host_orders import owner_orders
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.openings import Openings
-from forewarn.core.order_commands import early_choices, name_first_group
-from forewarn.core.owner_choices import Decision
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import ChoiceRefused, OrderRefused
-from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, Tick
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.hand_back import HAND_BACK, Severity
-from forewarn.rules.test_first import TEST_FIRST
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.choice_commands import results
+from forewarn_core.fleet.declarations import DeclaredMaintenance, HostPlace, ResourceState, declared
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.host_orders import owner_orders
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.openings import Openings
+from forewarn_core.fleet.order_commands import early_choices, name_first_group
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import ChoiceRefused, OrderRefused
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable, HostChoice, Tick
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.hand_back import HAND_BACK, Severity
+from forewarn_core.rules.test_first import TEST_FIRST
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.steps import steps

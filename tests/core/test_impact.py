@@ -2,9 +2,17 @@
 
 import pytest
 
-from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, TargetKind
-from forewarn.core.policy import NoticePolicy
-from forewarn.protocol.timestamps import duration_text
+from forewarn_base.protocol.timestamps import duration_text
+from forewarn_core.fleet.impact import (
+    NOTICE_S,
+    REMOVES_VM,
+    TRAITS,
+    Cause,
+    Impact,
+    Source,
+    TargetKind,
+)
+from forewarn_core.fleet.policy import NoticePolicy
 from tests.core.rig import Rig, small
 
 TABLE = {

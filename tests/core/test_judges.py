@@ -5,25 +5,25 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.control.planning import PlannerTask, fleet_of, plan_request, planner_task
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.host_admission import Admission, start_blockers
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Declaration, FirstGroup
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import ChangeTopology, Enable
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.core.waves import withdrawn_because
-from forewarn.planning.checker import check
-from forewarn.planning.plan import Plan
-from forewarn.planning.planner import plan as make_plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Code, Judge, code_of, every_code
-from forewarn.rules.hand_back import Severity
-from forewarn.rules.local_time import Window
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.host_admission import Admission, start_blockers
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import Declaration, FirstGroup
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.fleet.waves import withdrawn_because
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.plan import Plan
+from forewarn_core.planning.planner import plan as make_plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import Code, Judge, code_of, every_code
+from forewarn_core.rules.hand_back import Severity
+from forewarn_core.rules.local_time import Window
+from forewarn_server.control.planning import PlannerTask, fleet_of, plan_request, planner_task
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
-from forewarn.core.outcomes import EventOutcome, EventResult
-from forewarn.core.refusals import FleetBusy
-from forewarn.core.stimulus import ChangeTopology, Enable
-from forewarn.core.topology import Group, Vm
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import Event, EventState, Operation, OperationState
+from forewarn_core.fleet.outcomes import EventOutcome, EventResult
+from forewarn_core.fleet.refusals import FleetBusy
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable
+from forewarn_core.fleet.topology import Group, Vm
 from tests.core.rig import DAY_MS, Rig, small, small_fleet
 
 S, E = OperationState, EventState

@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.access.roles import Authority
-from forewarn.core.guards import ConfirmationNeeded
-from forewarn.core.impact import Cause
-from forewarn.core.refusals import LiftRefused, OwnReview, TicketWrongState
-from forewarn.core.stimulus import (
+from forewarn_core.access.roles import Authority
+from forewarn_core.fleet.guards import ConfirmationNeeded
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.refusals import LiftRefused, OwnReview, TicketWrongState
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     LiftConfirmation,
     MoveTicket,
@@ -14,8 +14,8 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Tick,
 )
-from forewarn.core.ticket import TicketMove, TicketState
-from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
+from forewarn_core.fleet.ticket import TicketMove, TicketState
+from forewarn_core.planning.policy import ConfirmedAct, MaintenancePolicy
 from tests.core.rig import MINUTE_MS, Rig, small
 from tests.core.test_windows import tickets
 

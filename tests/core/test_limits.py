@@ -2,12 +2,13 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import DURATION_S_MAX, Cause, Impact, Source
-from forewarn.core.indexes import places_of
-from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance import HOSTS_MAX, Announcing, MaintenanceState
-from forewarn.core.naming import (
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import DURATION_S_MAX, Cause, Impact, Source
+from forewarn_core.fleet.indexes import places_of
+from forewarn_core.fleet.lifecycle import Alert, OperationState
+from forewarn_core.fleet.maintenance import HOSTS_MAX, Announcing, MaintenanceState
+from forewarn_core.fleet.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     INSTANCE_LENGTH_MAX,
@@ -16,8 +17,8 @@ from forewarn.core.naming import (
     TAGS_MAX,
     TEXT_LENGTH_MAX,
 )
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import (
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import (
     FleetContradiction,
     InUse,
     MaintenanceInvalid,
@@ -25,8 +26,8 @@ from forewarn.core.refusals import (
     PostponementRefused,
     TooManyOperations,
 )
-from forewarn.core.step import PORTION_MAX, step
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.step import PORTION_MAX, step
+from forewarn_core.fleet.stimulus import (
     TARGETS_MAX,
     Cancel,
     ChangeTopology,
@@ -43,10 +44,9 @@ from forewarn.core.stimulus import (
     Retry,
     Tick,
 )
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.requests import ApprovalRequest
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small
 

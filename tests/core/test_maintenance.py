@@ -4,24 +4,31 @@ from collections import Counter
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState, Planning, TargetState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import (
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState, Planning, TargetState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import (
     MaintenanceInvalid,
     MaintenanceWrongState,
     PlanSuperseded,
     Unknown,
 )
-from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import ChangeTopology, Complete, DriverFailed, Recover, Repair, Tick
-from forewarn.core.topology import Host, Vm
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import code_of
-from forewarn.rules.local_time import Window
-from forewarn.values import replace
+from forewarn_core.fleet.step import PORTION_MAX
+from forewarn_core.fleet.stimulus import (
+    ChangeTopology,
+    Complete,
+    DriverFailed,
+    Recover,
+    Repair,
+    Tick,
+)
+from forewarn_core.fleet.topology import Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 

@@ -1,12 +1,12 @@
 """What people read in history of maintenances, their hosts, waves and plans."""
 
-from forewarn.core import stimulus as words
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import MaintenanceImpossible
-from forewarn.core.stimulus import Complete, DriverFailed
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import MaintenanceImpossible
+from forewarn_core.fleet.stimulus import Complete, DriverFailed
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_sentences import texts

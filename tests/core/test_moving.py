@@ -2,16 +2,17 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import Operation, OperationState, with_execution
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.outlook import memory_by_wave, outlook
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import FleetBusy, MaintenanceImpossible, PostponementRefused
-from forewarn.core.step import next_deadline_ms
-from forewarn.core.stimulus import (
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import Operation, OperationState, with_execution
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.outlook import memory_by_wave, outlook
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import FleetBusy, MaintenanceImpossible, PostponementRefused
+from forewarn_core.fleet.step import next_deadline_ms
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     Complete,
     DriverFailed,
@@ -20,12 +21,11 @@ from forewarn.core.stimulus import (
     GroupsPolled,
     Tick,
 )
-from forewarn.core.targets import silent_groups
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.core.waiting import lack_of_room
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import code_of
-from forewarn.values import replace
+from forewarn_core.fleet.targets import silent_groups
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.fleet.waiting import lack_of_room
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import code_of
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS
 

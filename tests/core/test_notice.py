@@ -2,10 +2,10 @@
 
 import pytest
 
-from forewarn.core.impact import DAY_S, Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import DAY_S, Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Alert, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Enable,
@@ -15,7 +15,7 @@ from forewarn.core.stimulus import (
     Repair,
     Tick,
 )
-from forewarn.core.topology import Group, Health, Vm
+from forewarn_core.fleet.topology import Group, Health, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
 S = OperationState

@@ -2,10 +2,10 @@
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.outcomes import EventOutcome, EventResult
-from forewarn.rules.blockers import Code, code_of
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.outcomes import EventOutcome, EventResult
+from forewarn_core.rules.blockers import Code, code_of
 from tests.core.rig import Rig, small
 
 S = OperationState

@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation
-from forewarn.core.outcomes import EventOutcome, EventResult, StartTiming
-from forewarn.core.stimulus import Cancel, Complete, DriverDone, Restored, Retry
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.outcomes import EventOutcome, EventResult, StartTiming
+from forewarn_core.fleet.stimulus import Cancel, Complete, DriverDone, Restored, Retry
 from tests.core.rig import MINUTE_MS, Rig, small
 
 

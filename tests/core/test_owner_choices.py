@@ -2,23 +2,29 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.choice_commands import ChoiceResult, results
-from forewarn.core.declarations import DeclaredResource, ResourceState
-from forewarn.core.declarations import declared as declared_maintenances
-from forewarn.core.draft import Draft
-from forewarn.core.impact import SECOND_MS, Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.openings import Opening, Openings
-from forewarn.core.owner_choices import Decision
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import ChoiceRefused
-from forewarn.core.stimulus import ChangeTopology, Enable, HostChoice, RequestMaintenance, Tick
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.hand_back import Severity
-from forewarn.rules.local_time import Window
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.choice_commands import ChoiceResult, results
+from forewarn_core.fleet.declarations import DeclaredResource, ResourceState
+from forewarn_core.fleet.declarations import declared as declared_maintenances
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.impact import SECOND_MS, Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.openings import Opening, Openings
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import ChoiceRefused
+from forewarn_core.fleet.stimulus import (
+    ChangeTopology,
+    Enable,
+    HostChoice,
+    RequestMaintenance,
+    Tick,
+)
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.hand_back import Severity
+from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
 from tests.core.test_moving import begun

@@ -2,8 +2,9 @@
 
 import pytest
 
-from forewarn.core.lifecycle import IllegalMove
-from forewarn.core.maintenance import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.lifecycle import IllegalMove
+from forewarn_core.fleet.maintenance import (
     PHASE_MOVES,
     Announcing,
     Checking,
@@ -14,7 +15,6 @@ from forewarn.core.maintenance import (
     Working,
     move_phase,
 )
-from forewarn.values import replace
 from tests.core.maintenance import fleet
 
 PHASES: tuple[Phase, ...] = (

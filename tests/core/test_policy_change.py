@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.refusals import PlanSuperseded
-from forewarn.core.stimulus import PutOff, RequestMaintenance
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.planning.policy_text import policy_text, read_policy
-from forewarn.rules.blockers import code_of
-from forewarn.rules.local_time import Window
-from forewarn.rules.members import ChoiceKind, ListKind, members_of
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.refusals import PlanSuperseded
+from forewarn_core.fleet.stimulus import PutOff, RequestMaintenance
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.planning.policy_text import policy_text, read_policy
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.local_time import Window
+from forewarn_core.rules.members import ChoiceKind, ListKind, members_of
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
 

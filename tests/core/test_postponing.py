@@ -2,14 +2,14 @@
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.host_admission import POSTPONED_MAX
-from forewarn.core.impact import SECOND_MS
-from forewarn.core.maintenance import MaintenanceState, postponed_hosts
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import PlanSuperseded, PostponementRefused
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import code_of
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.host_admission import POSTPONED_MAX
+from forewarn_core.fleet.impact import SECOND_MS
+from forewarn_core.fleet.maintenance import MaintenanceState, postponed_hosts
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import PlanSuperseded, PostponementRefused
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import code_of
 from tests.core.maintenance import MaintenanceRig, fleet
 
 HOUR_MS = 3_600_000

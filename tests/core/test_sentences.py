@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
@@ -20,8 +20,8 @@ from forewarn.core.stimulus import (
     Recover,
     Retry,
 )
-from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.topology import Group, GroupKind, Vm
+from forewarn_core.requests import ApprovalRequest
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import time_zones
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.refusals import MaintenanceImpossible
-from forewarn.core.stimulus import Recover
-from forewarn.core.why import why_host
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules import local_time
-from forewarn.rules.blockers import Blocker, code_of
-from forewarn.rules.local_time import UNREADABLE, Window
+from forewarn_base import time_zones
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.refusals import MaintenanceImpossible
+from forewarn_core.fleet.stimulus import Recover
+from forewarn_core.fleet.why import why_host
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules import local_time
+from forewarn_core.rules.blockers import Blocker, code_of
+from forewarn_core.rules.local_time import UNREADABLE, Window
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.core.impact import Impact
-from forewarn.core.naming import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Impact
+from forewarn_core.fleet.naming import (
     DOMAIN_MAX,
     INSTANCE_LENGTH_MAX,
     INSTANCE_MAX,
@@ -21,8 +22,8 @@ from forewarn.core.naming import (
     check_text,
     read_selector,
 )
-from forewarn.core.refusals import FleetContradiction
-from forewarn.core.topology import (
+from forewarn_core.fleet.refusals import FleetContradiction
+from forewarn_core.fleet.topology import (
     FleetChange,
     Group,
     GroupKind,
@@ -33,7 +34,6 @@ from forewarn.core.topology import (
     select,
     words_of,
 )
-from forewarn.values import replace
 
 GPU_GROUP = Group("gpu", GroupKind.SCALE_SET, fault_domain_count=1)
 

@@ -4,11 +4,12 @@ from types import ModuleType
 
 import pytest
 
-from forewarn.access import reducer as access_reducer
-from forewarn.access import stimulus as access_stimuli
-from forewarn.core import stimulus as stimuli
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import (
+from forewarn_base.values import replace
+from forewarn_core.access import reducer as access_reducer
+from forewarn_core.access import stimulus as access_stimuli
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import (
     EVENT_MOVES,
     LIVE_EVENT,
     LIVE_OPERATION,
@@ -27,9 +28,9 @@ from forewarn.core.lifecycle import (
     move_operation,
     with_execution,
 )
-from forewarn.core.refusals import Unknown, WrongState
-from forewarn.core.step import _HANDLERS
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.refusals import Unknown, WrongState
+from forewarn_core.fleet.step import _HANDLERS
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     Cancel,
     Complete,
@@ -44,9 +45,8 @@ from forewarn.core.stimulus import (
     Reports,
     Retry,
 )
-from forewarn.core.topology import Health
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Health
+from forewarn_core.requests import ApprovalRequest
 from tests.core.rig import MINUTE_MS, small
 
 S = OperationState

@@ -4,14 +4,15 @@ import dataclasses
 
 import pytest
 
-from forewarn.access.confirmations import (
+from forewarn_base.values import replace
+from forewarn_core.access.confirmations import (
     AskerNotPermitted,
     Confirmation,
     ConfirmationsFull,
     OwnConfirmation,
 )
-from forewarn.access.roles import Authority, Permission, Role
-from forewarn.access.stimulus import (
+from forewarn_core.access.roles import Authority, Permission, Role
+from forewarn_core.access.stimulus import (
     AddToken,
     AskConfirmation,
     Grant,
@@ -19,12 +20,12 @@ from forewarn.access.stimulus import (
     Revoke,
     RevokeToken,
 )
-from forewarn.access.tokens import AccessToken, digest_of
-from forewarn.core import stimulus as stimuli
-from forewarn.core.guards import ConfirmationNeeded
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.refusals import Unknown
-from forewarn.core.stimulus import (
+from forewarn_core.access.tokens import AccessToken, digest_of
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.guards import ConfirmationNeeded
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.refusals import Unknown
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     ChangeTopology,
     Confirmed,
@@ -33,9 +34,8 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.planning.policy import ConfirmedAct, MaintenancePolicy
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_core.planning.policy import ConfirmedAct, MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, Rig
 

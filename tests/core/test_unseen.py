@@ -2,10 +2,9 @@
 
 import pytest
 
-from forewarn.api.scope import neutral_waiting
-from forewarn.core.impact import SECOND_MS, Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import SECOND_MS, Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     ApplyPolicy,
     GroupsPolled,
@@ -13,10 +12,11 @@ from forewarn.core.stimulus import (
     NotShown,
     Recover,
 )
-from forewarn.core.topology import Topology
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.rules.blockers import Blocker, code_of
+from forewarn_core.fleet.topology import Topology
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.requests import ApprovalRequest
+from forewarn_core.rules.blockers import Blocker, code_of
+from forewarn_server.api.scope import neutral_waiting
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState

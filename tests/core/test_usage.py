@@ -1,21 +1,21 @@
 """What is taken of budgets, kept as work comes and goes; and starts that are held back by it."""
 
-from forewarn.core import transitions
-from forewarn.core.draft import Draft
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import Alert, OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import (
+from forewarn_base.values import replace
+from forewarn_core.fleet import transitions
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import Alert, OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import (
     Cancel,
     ChangeTopology,
     Complete,
     Repair,
 )
-from forewarn.core.topology import FleetChange, Group, Host, Vm
-from forewarn.core.usage import FLEET, UNCOUNTED_MAX
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.values import replace
+from forewarn_core.fleet.topology import FleetChange, Group, Host, Vm
+from forewarn_core.fleet.usage import FLEET, UNCOUNTED_MAX
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
 from tests.core.invariants import usage_of
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS

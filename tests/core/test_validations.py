@@ -1,10 +1,10 @@
 """Validated return: a host is checked after its work, before it counts as done. Source: T-7."""
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.refusals import ReasonNeeded, TicketWrongState
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Alert, Operation, OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.refusals import ReasonNeeded, TicketWrongState
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     Complete,
     DriverBegun,
@@ -17,9 +17,9 @@ from forewarn.core.stimulus import (
     Retry,
     Tick,
 )
-from forewarn.core.ticket import TicketMove, TicketState
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.rules.blockers import code_of
+from forewarn_core.fleet.ticket import TicketMove, TicketState
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.rules.blockers import code_of
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import MINUTE_MS, Rig
 from tests.core.test_windows import tickets

@@ -4,15 +4,16 @@ from collections import Counter
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.draft import Draft
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import MaintenanceState, Planning
-from forewarn.core.outlook import GroupOutlook, outlook
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.refusals import PostponementRefused
-from forewarn.core.stimulus import (
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.draft import Draft
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState, Planning
+from forewarn_core.fleet.outlook import GroupOutlook, outlook
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.refusals import PostponementRefused
+from forewarn_core.fleet.stimulus import (
     ChangeTopology,
     DriverBegun,
     DriverFailed,
@@ -22,12 +23,11 @@ from forewarn.core.stimulus import (
     Retry,
     Tick,
 )
-from forewarn.core.topology import Group, Health, Host, Vm
-from forewarn.core.why import blocker_of, why, why_host, why_maintenance, why_wave
-from forewarn.planning.plan_text import PlanBody
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import Blocker, Code, code_of
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, Health, Host, Vm
+from forewarn_core.fleet.why import blocker_of, why, why_host, why_maintenance, why_wave
+from forewarn_core.planning.plan_text import PlanBody
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import Blocker, Code, code_of
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
 

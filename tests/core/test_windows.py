@@ -1,17 +1,17 @@
 """Maintenance windows: planned and actual open and close, and incidents by overruns. T-5."""
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import MaintenanceWindow, OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.refusals import TicketWrongState, UnknownTicket
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import MaintenanceWindow, OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.refusals import TicketWrongState, UnknownTicket
+from forewarn_core.fleet.stimulus import (
     DriverBegun,
     DriverDone,
     MoveTicket,
     Recover,
     Tick,
 )
-from forewarn.core.ticket import Ticket, TicketMove, TicketState, TicketType
+from forewarn_core.fleet.ticket import Ticket, TicketMove, TicketState, TicketType
 from tests.core.rig import MINUTE_MS, Rig, small
 from tests.core.test_moving import begun, fleet
 

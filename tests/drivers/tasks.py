@@ -2,9 +2,9 @@
 
 import time
 
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Execution, Operation, OperationState
-from forewarn.drivers import Driver, Progress, Task
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Execution, Operation, OperationState
+from forewarn_drivers import Driver, Progress, Task
 from tests.waiting import wait_until
 
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.drivers import PlatformUnanswered
-from forewarn.drivers.command.driver import CommandDriver
-from forewarn.drivers.command.runner import ProgramRuns
-from forewarn.drivers.messages import AnswerUnusable
-from forewarn.drivers.registry import DriverUnusable, make_driver
-from forewarn.drivers.task_records import (
+from forewarn_base.errors import PeerError
+from forewarn_base.programs import ProgramFailed
+from forewarn_drivers import PlatformUnanswered
+from forewarn_drivers.command.driver import CommandDriver
+from forewarn_drivers.command.runner import ProgramRuns
+from forewarn_drivers.messages import AnswerUnusable
+from forewarn_drivers.registry import DriverUnusable, make_driver
+from forewarn_drivers.task_records import (
     TaskAborted,
     TaskForgotten,
     TaskRecords,
     TaskSuperseded,
 )
-from forewarn.errors import PeerError
-from forewarn.programs import ProgramFailed
-from forewarn.store import open_store
-from forewarn.store.errors import StoreUnavailable
+from forewarn_store import open_store
+from forewarn_store.errors import StoreUnavailable
 from tests.drivers.tasks import ended, now_ms, task
 from tests.waiting import wait_until
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from forewarn.drivers.registry import make_driver
-from forewarn.drivers.webhook.signing import check_report
-from forewarn.validation.toml_reader import read_toml
+from forewarn_base.validation.toml_reader import read_toml
+from forewarn_drivers.registry import make_driver
+from forewarn_drivers.webhook.signing import check_report
 from tests.drivers.tasks import ended, now_ms, task
 from tests.serving import HttpServer, Request
 

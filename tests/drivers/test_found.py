@@ -2,9 +2,9 @@
 
 import pytest
 
-from forewarn.core.naming import TEXT_LENGTH_MAX
-from forewarn.drivers.found import Found, difference
-from forewarn.drivers.sources import DiscoveryInvalid, DriverSource
+from forewarn_core.fleet.naming import TEXT_LENGTH_MAX
+from forewarn_drivers.found import Found, difference
+from forewarn_drivers.sources import DiscoveryInvalid, DriverSource
 
 HOST = {"fault_domain": 0, "update_domain": 0}
 

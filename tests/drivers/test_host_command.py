@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.drivers.host_command import CommandFailed, HostCommand
+from forewarn_drivers.host_command import CommandFailed, HostCommand
 from tests.waiting import wait_until
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.http_client import ClientRequest, KeptConnection
+from forewarn_base.http_client import ClientRequest, KeptConnection
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

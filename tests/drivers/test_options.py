@@ -4,9 +4,9 @@ from typing import Annotated
 
 import pytest
 
-from forewarn.validation.fields import Integer, Text, ValidationFailed
-from forewarn.validation.forms import form_of, read_table
-from forewarn.values import value
+from forewarn_base.validation.fields import Integer, Text, ValidationFailed
+from forewarn_base.validation.forms import form_of, read_table
+from forewarn_base.values import value
 
 
 @value

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from forewarn.drivers import TaskKey
-from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.registry import (
+from forewarn_drivers import TaskKey
+from forewarn_drivers.manual import ManualDriver
+from forewarn_drivers.registry import (
     DRIVERS,
     DriverKindUnknown,
     DriverUnusable,
     make_driver,
     make_drivers,
 )
-from forewarn.settings_loader import load_settings
-from forewarn.store import open_store
+from forewarn_server.settings_loader import load_settings
+from forewarn_store import open_store
 from tests.drivers.tasks import task
 from tests.packages import install
 
@@ -37,7 +37,7 @@ def test_registry_makes_one_driver_for_each_table(tmp_path: Path) -> None:
 
 
 CODE = """
-from forewarn.drivers.manual import ManualDriver
+from forewarn_drivers.manual import ManualDriver
 
 class Boat(ManualDriver):
     def __init__(self, name, options, records=None):

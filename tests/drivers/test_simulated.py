@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, with_execution
-from forewarn.drivers import Task
-from forewarn.drivers.registry import DriverUnusable, make_driver
-from forewarn.drivers.simulated import SimulatedDriver, WorkCourse
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import Operation, with_execution
+from forewarn_drivers import Task
+from forewarn_drivers.registry import DriverUnusable, make_driver
+from forewarn_drivers.simulated import SimulatedDriver, WorkCourse
 from tests.core.rig import START_MS, small
 
 MINUTE_MS = 60_000

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api.routes import PUBLIC_BYTES_MAX
-from forewarn.drivers import PlatformUnanswered
-from forewarn.drivers.registry import DriverUnusable, make_driver
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
-from forewarn.drivers.webhook.driver import WebhookDriver, WebhookFailed
-from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
-from forewarn.settings import NamedTable
-from forewarn.store import open_store
+from forewarn_base.settings import NamedTable
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_trial import Subject
 from forewarn_conformance.run import Verdict
+from forewarn_drivers import PlatformUnanswered
+from forewarn_drivers.registry import DriverUnusable, make_driver
+from forewarn_drivers.task_records import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn_drivers.webhook.driver import WebhookDriver, WebhookFailed
+from forewarn_drivers.webhook.signing import REQUEST, ReportRefused, signed
+from forewarn_server.api.routes import PUBLIC_BYTES_MAX
+from forewarn_store import open_store
 from tests.api.live import SETTINGS, Live
 from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task

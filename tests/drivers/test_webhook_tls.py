@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.drivers import Driver
-from forewarn.drivers.registry import make_driver
-from forewarn.drivers.webhook.driver import WebhookFailed
+from forewarn_drivers import Driver
+from forewarn_drivers.registry import make_driver
+from forewarn_drivers.webhook.driver import WebhookFailed
 from tests.drivers.tasks import task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.e2e.certificates import make_certificates

@@ -16,7 +16,7 @@ from tests.waiting import LIMIT_S, wait_until
 
 ADDRESS = "169.254.169.254"
 URL = f"http://{ADDRESS}/metadata/scheduledevents?api-version=2020-07-01"
-FOREWARN = (sys.executable, "-m", "forewarn.cli.main")
+FOREWARN = (sys.executable, "-m", "forewarn_server.cli.main")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from forewarn.clock import SystemClock
-from forewarn.control.plane import ControlPlane
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.settings import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     DriverSettings,
     ListenSettings,
     MetadataSettings,
@@ -29,6 +24,11 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
 from tests.e2e.client_log import Approval, ClientLog, Read, event_of
 from tests.waiting import LIMIT_S
 
@@ -49,11 +49,11 @@ TERM_MS = 2000
 #: Everything the children need, imported once by the server they are forked from.
 PRELOAD = [
     "tests.e2e.crashing",
-    "forewarn.metadata.http.epoll_transport",
-    "forewarn.api.app",
-    "forewarn.api.driver_routes",
-    "forewarn.api.outbox_routes",
-    "forewarn.api.server",
+    "forewarn_metadata.endpoint.http.epoll_transport",
+    "forewarn_server.api.app",
+    "forewarn_server.api.driver_routes",
+    "forewarn_server.api.outbox_routes",
+    "forewarn_server.api.server",
     "pytest",  # which each child imports where it is the main program
     "uvicorn.lifespan.off",
 ]

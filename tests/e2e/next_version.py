@@ -3,8 +3,8 @@
 It is run as a module, beside processes of this version.
 """
 
-from forewarn import version as version_module
-from forewarn.store import migrations
+from forewarn_base import version as version_module
+from forewarn_store import migrations
 
 VERSION = "99.0.0"
 
@@ -28,6 +28,6 @@ def _version() -> str:
 if __name__ == "__main__":
     migrations.every_step = _steps  # type: ignore[assignment]
     version_module.version = _version  # type: ignore[assignment]
-    from forewarn.cli.main import main
+    from forewarn_server.cli.main import main
 
     raise SystemExit(main())

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forewarn.access.roles import Role
-from forewarn.access.tokens import written_token
+from forewarn_core.access.roles import Role
+from forewarn_core.access.tokens import written_token
 from tests import asking
 from tests.access import seed_token
 from tests.agent.programs import free_port
@@ -69,7 +69,7 @@ class Process:
         """Start it, and read its log."""
         self._arrived = threading.Condition()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "forewarn.cli.main", *self.words],
+            [sys.executable, "-m", "forewarn_server.cli.main", *self.words],
             cwd=self.cwd,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "FOREWARN_NODE_TOKEN": TOKEN},
             stderr=subprocess.PIPE,

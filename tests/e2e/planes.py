@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forewarn.access.roles import Role
-from forewarn.access.tokens import written_token
+from forewarn_core.access.roles import Role
+from forewarn_core.access.tokens import written_token
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.asking import ask
@@ -47,7 +47,7 @@ class Plane:
         self.log = folder / f"{name}.log"
         self.start()
 
-    def start(self, program: str = "forewarn.cli.main") -> None:
+    def start(self, program: str = "forewarn_server.cli.main") -> None:
         """Start it, or start it again on the same addresses, as the module of some version."""
         words = [sys.executable, "-m", program, *self._serve]
         with self.log.open("ab") as log:

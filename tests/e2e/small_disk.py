@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import NoticeShown, RequestMaintenance
-from forewarn.errors import ForewarnError
-from forewarn.settings import NamedTable, OutboxSettings, StoreSettings
-from forewarn.store import open_store
-from forewarn.store.errors import StoreFull
-from forewarn.values import replace
+from forewarn_base.errors import ForewarnError
+from forewarn_base.settings import NamedTable, OutboxSettings, StoreSettings
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import NoticeShown, RequestMaintenance
+from forewarn_store import open_store
+from forewarn_store.errors import StoreFull
 from tests.api.live import SETTINGS, Live
 from tests.asking import ask
 from tests.store.story import Story, begin, entry

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main as command_line
 from forewarn_emulator.scenario_files import shipped
+from forewarn_server.cli.main import main as command_line
 from tests.agent.agents import Agent
 from tests.agent.programs import answers, free_port
 from tests.waiting import LIMIT_S, wait_until
@@ -76,7 +76,15 @@ def story(directory: Path, scenario: str) -> Iterator[tuple[str, Path, Agent]]:
     log = directory / "emulator.log"
     places = ["--listen", endpoint, "--operator-listen", operator]
     pace = str(SPEEDS.get(scenario, SPEED))
-    command = [sys.executable, "-m", "forewarn.cli.main", "emulate", *places, "--speed", pace]
+    command = [
+        sys.executable,
+        "-m",
+        "forewarn_server.cli.main",
+        "emulate",
+        *places,
+        "--speed",
+        pace,
+    ]
     then = "hold" if "cancel" in scenario else "approve"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.records import Record
-from forewarn.core.state import Entry, State
-from forewarn.protocol.documents import read_document
-from forewarn.store import open_store
+from forewarn_base.protocol.documents import read_document
+from forewarn_core.fleet.lifecycle import Event, Operation
+from forewarn_core.fleet.records import Record
+from forewarn_core.fleet.state import Entry, State
+from forewarn_store import open_store
 from tests.core.replay import Replay
 from tests.e2e.crashing import Seen, live_and_die, live_on
 

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.control.plane import ControlPlane
-from forewarn.drivers.command import runner
-from forewarn.drivers.registry import make_driver
-from forewarn.drivers.task_records import TaskRecords
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.settings import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     DriverSettings,
     ListenSettings,
     MetadataSettings,
@@ -24,7 +18,13 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from forewarn.store import open_store
+from forewarn_drivers.command import runner
+from forewarn_drivers.registry import make_driver
+from forewarn_drivers.task_records import TaskRecords
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
+from forewarn_store import open_store
 from tests.drivers.tasks import ended, now_ms, task
 from tests.e2e.crashing import FLEET, TERM_MS, Client, Doom, Life
 from tests.waiting import wait_until

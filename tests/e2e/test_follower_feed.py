@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.protocol.documents import Document
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication.feed_client import FeedClient, NodeIdentity
-from forewarn.replication.messages import DocumentChange
-from forewarn.replication.requests import ApprovalRequest, EnableRequest, RequestAnswer
+from forewarn_base.protocol.documents import Document
+from forewarn_base.protocol.identity import CallerIdentity
+from forewarn_core.access.roles import Role
+from forewarn_core.requests import ApprovalRequest, EnableRequest, RequestAnswer
+from forewarn_metadata.replication.feed_client import FeedClient, NodeIdentity
+from forewarn_metadata.replication.messages import DocumentChange
 from tests.access import seed_token
 from tests.agent.programs import free_port
 from tests.e2e.planes import Plane

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn.control.standby import STALE_MS_MAX
+from forewarn_server.control.standby import STALE_MS_MAX
 from tests.asking import ask
 from tests.e2e.planes import BEARER, FLEET, Plane, running_planes
 from tests.postgres import PostgresServer

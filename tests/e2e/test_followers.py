@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn.settings import OperatorSettings
-from forewarn.store import open_store
+from forewarn_base.settings import OperatorSettings
+from forewarn_store import open_store
 from tests.e2e.planes import FLEET, TOKEN, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
@@ -69,7 +69,7 @@ def test_leader_steps_down(planes: list[Plane]) -> None:
     wait_until(lambda: follower.says(200, "/v1/leader"))
     store = open_store(active.address)
     holder = store.lease().holder
-    words = [sys.executable, "-m", "forewarn.cli.main", "leader", "step-down"]
+    words = [sys.executable, "-m", "forewarn_server.cli.main", "leader", "step-down"]
     words += ["--server", f"http://127.0.0.1:{follower.port}"]
     subprocess.run(words, check=True, env={**os.environ, "FOREWARN_TOKEN": TOKEN})
     assert active.process.wait(LIMIT_S) == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.audit_chain import SIGNED, CallRecord, first_fault
-from forewarn.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
+from forewarn_base.audit_chain import SIGNED, CallRecord, first_fault
+from forewarn_server.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
 from tests.e2e.small_disk import CASES
 from tests.waiting import wait_until
 
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[ApiClient, Path]]:
         f'[store]\nurl = "{mount}/forewarn.db"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
         f'operator = "unix:{socket}"\n'
     )
-    serve = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]
+    serve = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(settings)]
     with subprocess.Popen([*namespace, *serve]) as process:
         client = ApiClient(f"unix:{socket}")
         wait_until(lambda: answers(client))

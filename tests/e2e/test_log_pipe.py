@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 from tests.e2e.planes import FLEET, Plane
 from tests.waiting import wait_until
@@ -20,7 +20,7 @@ pytestmark = [
 class Unread(Plane):
     """A service with its log in a pipe."""
 
-    def start(self, program: str = "forewarn.cli.main") -> None:
+    def start(self, program: str = "forewarn_server.cli.main") -> None:
         """Start it, and read nothing."""
         words = [sys.executable, "-m", program, *self._serve]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE)

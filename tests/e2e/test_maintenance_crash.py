@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from forewarn.core.state import Changes, Entry
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.drivers.simulated import SimulatedDriver
-from forewarn.service.bridge import Bridge
-from forewarn.store import Store, open_store
+from forewarn_core.fleet.state import Changes, Entry
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_drivers.simulated import SimulatedDriver
+from forewarn_server.service.bridge import Bridge
+from forewarn_store import Store, open_store
 from tests.e2e import crashing
 from tests.e2e.crashing import Client, Doom, Life
 from tests.simulator.world.crash_points import POINTS

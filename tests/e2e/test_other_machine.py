@@ -6,7 +6,7 @@ from zoneinfo import TZPATH
 
 import pytest
 
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 from tests.e2e.planes import Plane
 from tests.waiting import wait_until

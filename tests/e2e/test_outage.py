@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.settings import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     DriverSettings,
     ListenSettings,
     MetadataSettings,
     Settings,
     StoreSettings,
 )
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import ChangeTopology, RequestMaintenance
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
 from tests import asking
 from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 from tests.e2e.planes import FLEET, Plane
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ from tests.waiting import LIMIT_S
 
 HANGING = """
 import asyncio, sys, threading
-from forewarn.service import process
-from forewarn.service.parts import BoundAddresses
+from forewarn_server.service import process
+from forewarn_server.service.parts import BoundAddresses
 
 class Hanging:
     failure, bound = None, BoundAddresses(("nowhere",), "")

@@ -15,16 +15,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from forewarn.cli.api_client import ApiClient, ApiRefused
-from forewarn.clock import SystemClock
-from forewarn.control import service_state
-from forewarn.control.run_loop import LAPSED
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.settings import ListenSettings, Settings, StoreSettings
-from forewarn.store import open_store
-from forewarn.store.lease import Tenure
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import ListenSettings, Settings, StoreSettings
+from forewarn_server.cli.api_client import ApiClient, ApiRefused
+from forewarn_server.control import service_state
+from forewarn_server.control.run_loop import LAPSED
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
+from forewarn_store import open_store
+from forewarn_store.lease import Tenure
 from tests.agent.programs import free_port
 from tests.e2e.crashing import VMS, Client, Doom, Life
 from tests.telemetry.scraping import samples, scrape
@@ -121,7 +121,7 @@ def test_standby_is_ready_for_its_service_manager(postgres_address: str, tmp_pat
         manager.settimeout(LIMIT_S)
         manager.bind(str(notices))
         with subprocess.Popen(
-            [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)],
+            [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(settings)],
             env={**os.environ, "NOTIFY_SOCKET": str(notices)},
         ) as process:
             try:
@@ -152,7 +152,7 @@ def test_signal_while_starting_gives_the_lease_up(postgres_address: str, tmp_pat
     with closing(open_store(postgres_address)) as store, psycopg.connect(postgres_address) as lock:
         lock.execute("LOCK TABLE vm IN ACCESS EXCLUSIVE MODE")  # it cannot load
         with subprocess.Popen(
-            [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)]
+            [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(settings)]
         ) as process:
             wait_until(lambda: store.lease().holder)
             process.send_signal(signal.SIGTERM)

@@ -3,17 +3,17 @@
 import asyncio
 from pathlib import Path
 
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.settings import (
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     FeedSettings,
     LifecycleSettings,
     ListenSettings,
     Settings,
     StoreSettings,
 )
-from forewarn.store import open_store
+from forewarn_server.service.daemon import Daemon
+from forewarn_store import open_store
 from tests.store.story import begin
 from tests.waiting import LIMIT_S
 

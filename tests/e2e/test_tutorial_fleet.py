@@ -56,7 +56,7 @@ def test_tutorial_of_a_fleet_works_as_written(server: str, tmp_path: Path) -> No
     for line in "".join(blocks()).splitlines():
         if line.startswith("forewarn emulate"):
             line = "forewarn emulator clock start"
-        command = [sys.executable, "-m", "forewarn.cli.main", "--server", server]
+        command = [sys.executable, "-m", "forewarn_server.cli.main", "--server", server]
         words = re.findall(r'"[^"]*"|\S+', line.removeprefix("forewarn "))
         ran = subprocess.run(
             [*command, *(word.strip('"') for word in words)],

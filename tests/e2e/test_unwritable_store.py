@@ -3,16 +3,16 @@
 import asyncio
 from pathlib import Path
 
-from forewarn.control.plane import ControlPlane
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import NoticeShown, RequestMaintenance
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.settings import StoreSettings
-from forewarn.store import open_store
-from forewarn.store.sqlite import SqliteEngine
-from forewarn.values import replace
+from forewarn_base.ids import Ids
+from forewarn_base.settings import StoreSettings
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import NoticeShown, RequestMaintenance
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
+from forewarn_store import open_store
+from forewarn_store.sqlite import SqliteEngine
 from tests import asking
 from tests.api.live import SETTINGS
 from tests.clock import VirtualClock

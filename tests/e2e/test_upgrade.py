@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from forewarn import exit_codes
-from forewarn.version import version
+from forewarn_base import exit_codes
+from forewarn_base.version import version
 from tests.e2e.next_version import STEP, VERSION
 from tests.e2e.planes import FLEET, SLACK_S, TERM_S, TOKEN, Plane, running_planes
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
-NOW, NEXT = "forewarn.cli.main", "tests.e2e.next_version"
+NOW, NEXT = "forewarn_server.cli.main", "tests.e2e.next_version"
 
 
 class Polls:

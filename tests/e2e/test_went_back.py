@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.settings import StoreSettings
-from forewarn.store.backup import restore
-from forewarn.values import replace
+from forewarn_base.clock import SystemClock
+from forewarn_base.settings import StoreSettings
+from forewarn_base.values import replace
+from forewarn_store.backup import restore
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Live
 from tests.asking import Reply, ask
 from tests.e2e.node_processes import FLEET as CLOUD_FLEET

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.control.gate_checks import make_gates, run_gate
-from forewarn.settings import DriverSettings, NamedTable, OutboxSettings
+from forewarn_base.settings import DriverSettings, NamedTable, OutboxSettings
+from forewarn_server.cli.main import main
+from forewarn_server.control.gate_checks import make_gates, run_gate
 from tests.api.live import SETTINGS, Live
 from tests.waiting import wait_until
 

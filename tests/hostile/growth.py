@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from forewarn.garbage import uncollected
+from forewarn_base.garbage import uncollected
 
 #: Limit of the growth of the time with each doubling of the input.
 GROWTH_MAX = 3.0

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from forewarn.api.file_process import POLICY_FILE, TOPOLOGY_FILE, read_file
-from forewarn.api.topology_file import JSON, TOML, YAML
-from forewarn.validation.fields import ValueType
-from forewarn.validation.forms import Field, Form, ListOf, Named, OneOrMore
-from forewarn.validation.json_reader import read_json
+from forewarn_base.validation.fields import ValueType
+from forewarn_base.validation.forms import Field, Form, ListOf, Named, OneOrMore
+from forewarn_base.validation.json_reader import read_json
+from forewarn_server.api.file_process import POLICY_FILE, TOPOLOGY_FILE, read_file
+from forewarn_server.api.topology_file import JSON, TOML, YAML
 from tests.hostile.growth import GROWTH_MAX, growth, is_slow
 from tests.hostile.texts import texts
 from tools.product import modules

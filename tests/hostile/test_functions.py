@@ -51,13 +51,13 @@ ACTING = {
     "forewarn.agent.undo_commands": "changes the user",
     "forewarn_libvirt.connection": "opens connections; the library keeps the last error",
     "forewarn_emulator.attested_documents": "makes keys",
-    "forewarn.openssl": "makes keys",
-    "forewarn.api.listener": "opens sockets",
-    "forewarn.service.process": "ends the process",
-    "forewarn.store": "opens stores",
-    "forewarn.store.backup": "opens stores",
-    "forewarn.store.sqlite_file": "opens stores",
-    "forewarn.programs": "starts processes",
+    "forewarn_base.openssl": "makes keys",
+    "forewarn_server.api.listener": "opens sockets",
+    "forewarn_server.service.process": "ends the process",
+    "forewarn_store": "opens stores",
+    "forewarn_store.backup": "opens stores",
+    "forewarn_store.sqlite_file": "opens stores",
+    "forewarn_base.programs": "starts processes",
 }
 
 

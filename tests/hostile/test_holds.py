@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forewarn.validation.json_reader import read_json
+from forewarn_base.validation.json_reader import read_json
 from tests.hostile.growth import longest_step_s
 
 pytestmark = pytest.mark.slow

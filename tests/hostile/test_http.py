@@ -20,11 +20,11 @@ from urllib.parse import quote
 import pytest
 
 import forewarn_azure
-from forewarn import api
-from forewarn.api.app import every_route
 from forewarn.testing import EmulatorThread
 from forewarn_azure.app import every_route as every_azure_route
 from forewarn_emulator.options import Options
+from forewarn_server import api
+from forewarn_server.api.app import every_route
 from tests.api.live import FLEET, Live
 from tests.hostile.growth import GROWTH_MAX, RUNS
 from tests.waiting import LIMIT_S

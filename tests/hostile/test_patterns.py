@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.api import app
 from forewarn_azure.app import every_route as every_azure_route
 from forewarn_azure.routes import ArmTable
 from forewarn_cli import file_lines
+from forewarn_server.api import app
 from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
 from tests.hostile.patterns import Hostile, hidden_imports, uses
 from tools.product import files, module_of
@@ -28,19 +28,19 @@ SUSPECT_S = 1e-6
 
 #: The patterns of modules whose patterns are made of values that exist only later.
 MADE_LATER: dict[str, Callable[[], Iterable["re.Pattern[Any]"]]] = {
-    "forewarn.api.app": lambda: [app._pattern([each.path for each in app.every_route()])],
+    "forewarn_server.api.app": lambda: [app._pattern([each.path for each in app.every_route()])],
     "forewarn_azure.routes": lambda: [
         pattern for rows in ArmTable(every_azure_route())._rows.values() for pattern, _ in rows
     ],
     "forewarn_cli.file_lines": lambda: [file_lines._key("name")],
     # The pattern of each `Text(…)`, which `uses` finds.
-    "forewarn.validation.fields": list,
+    "forewarn_base.validation.fields": list,
     # A story of the conformance suite edits the suite's own document.
     "forewarn_conformance.client_server": lambda: [re.compile(rb'"NotBefore":"[^"]+"')],
 }
 
 #: Shell patterns of the settings, applied to names of our own actions.
-FNMATCH = ["forewarn.outbox.delivery: from fnmatch import fnmatchcase"]
+FNMATCH = ["forewarn_server.outbox.delivery: from fnmatch import fnmatchcase"]
 
 #: Modules that may make a pattern. To read their syntax takes seconds, which collecting lacks.
 MODULES = sorted(

@@ -11,9 +11,9 @@ from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.values import DocumentPolled
 from forewarn.agent.log import Log
 from forewarn.agent.status_server import REQUEST_BYTES_MAX, _Connection
-from forewarn.drivers.registry import make_driver
-from forewarn.drivers.webhook.driver import WebhookDriver
-from forewarn.protocol.documents import DOCUMENT_BYTES_MAX, read_document
+from forewarn_base.protocol.documents import DOCUMENT_BYTES_MAX, read_document
+from forewarn_drivers.registry import make_driver
+from forewarn_drivers.webhook.driver import WebhookDriver
 from tests.agent.making import ME, NOW, STOP, rule
 from tests.hostile.growth import GROWTH_MAX, growth
 from tests.serving import HttpServer

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.agent.sdk.http import ResponseReader
-from forewarn.metadata.http.request import BODY_BYTES_MAX, HEAD_BYTES_MAX
-from forewarn.metadata.http.request_reader import RequestReader
-from forewarn.metadata.responder import Responder
-from forewarn.settings import MetadataSettings
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint.http.request import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from forewarn_metadata.endpoint.http.request_reader import RequestReader
+from forewarn_metadata.endpoint.responder import Responder
 from tests.hostile.growth import GROWTH_MAX, growth
 
 pytestmark = pytest.mark.slow

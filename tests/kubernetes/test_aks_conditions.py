@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.kubernetes.aks_conditions import AKS_TYPES, ConditionReader
-from forewarn.kubernetes.node_notices import AKS_EVENT, NodeNotice, plan_notice
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.protocol.timestamps import parse
+from forewarn_base.kubernetes.aks_conditions import AKS_TYPES, ConditionReader
+from forewarn_base.kubernetes.node_notices import AKS_EVENT, NodeNotice, plan_notice
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.timestamps import parse
 from tests.kubernetes.small_cluster import with_conditions
 
 ID = "40B7BD88-C56E-44E4-93F6-75CEDACE2869"

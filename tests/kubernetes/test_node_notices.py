@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from forewarn.kubernetes.node_notices import (
+from forewarn_base.kubernetes.node_notices import (
     KEP_TYPES,
     VALID_MS,
     NodeNotice,
     is_expired,
     plan_notice,
 )
-from forewarn.protocol.timestamps import parse
+from forewarn_base.protocol.timestamps import parse
 from tests.kubernetes.small_cluster import with_conditions
 
 NOW_MS = parse("2026-11-29T01:00:00Z")

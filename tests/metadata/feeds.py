@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange, Publication
-from forewarn.replication.server import FeedServer
-from forewarn.replication.worker_client import WorkerClient
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication.messages import DocumentChange, Publication
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.worker_client import WorkerClient
 from tests.metadata.live import FREEZE, VM_A, VM_C, Control
 from tests.waiting import LIMIT_S
 

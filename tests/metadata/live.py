@@ -12,13 +12,13 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace as struct_replace
 
-from forewarn.ids import Ids
-from forewarn.metadata.responder import NOT_EMULATED, EmulatedAnswers
-from forewarn.metadata.server import MetadataServer, new_event_loop
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import Caller, DocumentChange, PollReport, Publication
-from forewarn.replication.requests import ApprovalRequest, EnableRequest, Request, RequestAnswer
-from forewarn.settings import MetadataSettings
+from forewarn_base.ids import Ids
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.settings import MetadataSettings
+from forewarn_core.requests import ApprovalRequest, EnableRequest, Request, RequestAnswer
+from forewarn_metadata.endpoint.responder import NOT_EMULATED, EmulatedAnswers
+from forewarn_metadata.endpoint.server import MetadataServer, new_event_loop
+from forewarn_metadata.replication.messages import Caller, DocumentChange, PollReport, Publication
 from tests.clock import VirtualClock
 from tests.waiting import LIMIT_S
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import h11
 import httptools
 
-from forewarn.errors import CallerError
-from forewarn.metadata.http.request import HEAD_END, ChunkedBody, parse_head
+from forewarn_base.errors import CallerError
+from forewarn_metadata.endpoint.http.request import HEAD_END, ChunkedBody, parse_head
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from forewarn.metadata.http.open_connections import (
+from forewarn_metadata.endpoint.http.open_connections import (
     LOOKS_MAX,
     ConnectedClient,
     OpenConnection,
     OpenConnections,
 )
-from forewarn.metadata.identity import Callers, Peer
-from forewarn.replication.messages import Caller, DocumentChange
+from forewarn_metadata.endpoint.identity import Callers, Peer
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 from tests.metadata.hostile import GOOD, chunked
 from tests.metadata.live import EVENTS, SETTINGS, VM_A, Live, request, serving, with_settings
 

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from forewarn.control.run_loop import ControlLoop
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange, Publication, PublishResult
-from forewarn.service.bridge import Bridge
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication.messages import DocumentChange, Publication, PublishResult
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_server.service.bridge import Bridge
 from tests.metadata.live import FREEZE, VM_A
 from tests.waiting import LIMIT_S
 

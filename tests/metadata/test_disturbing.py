@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.http.request import HttpRequest
-from forewarn.metadata.http.response import TEXT, Response
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange, Publication
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.endpoint.fault import InjectedFault
+from forewarn_metadata.endpoint.http.request import HttpRequest
+from forewarn_metadata.endpoint.http.response import TEXT, Response
+from forewarn_metadata.replication.messages import DocumentChange, Publication
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from forewarn.metadata import server
-from forewarn.metadata.http import asyncio_transport, epoll_transport
-from forewarn.metadata.http.connection import Connection
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import DocumentChange, Publication
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_metadata.endpoint import server
+from forewarn_metadata.endpoint.http import asyncio_transport, epoll_transport
+from forewarn_metadata.endpoint.http.connection import Connection
+from forewarn_metadata.replication.messages import DocumentChange, Publication
 from tests.metadata.hostile import GOOD, get
 from tests.metadata.live import EVENTS, FREEZE, Live, Raw, request, serving, wait_for, with_settings
 from tests.waiting import LIMIT_S, wait_until

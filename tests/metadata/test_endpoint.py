@@ -8,11 +8,11 @@ import socket
 import pytest
 from msgspec.structs import replace
 
-from forewarn.metadata.server import new_event_loop
-from forewarn.protocol.documents import Document, ScheduledEvent, render_document
-from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
-from forewarn.replication.messages import PAAS_FACT, Caller, Fact
-from forewarn.settings import MetadataSettings
+from forewarn_base.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn_base.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint.server import new_event_loop
+from forewarn_metadata.replication.messages import PAAS_FACT, Caller, Fact
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forewarn.ids import Ids
-from forewarn.metadata.server import MetadataServer, new_event_loop
+from forewarn_base.ids import Ids
+from forewarn_metadata.endpoint.server import MetadataServer, new_event_loop
 from tests.clock import VirtualClock
 from tests.metadata.live import (
     EVENTS,

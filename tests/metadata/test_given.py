@@ -5,16 +5,16 @@ import json
 
 import pytest
 
-from forewarn.metadata import service
-from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.http.addresses import processes_of
-from forewarn.metadata.http.request import HttpRequest
-from forewarn.metadata.http.response import Response
-from forewarn.metadata.identity import Peer
-from forewarn.metadata.responder import EmulatedAnswers
-from forewarn.metadata.server import MetadataServer
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.endpoint import service
+from forewarn_metadata.endpoint.fault import InjectedFault
+from forewarn_metadata.endpoint.http.addresses import processes_of
+from forewarn_metadata.endpoint.http.request import HttpRequest
+from forewarn_metadata.endpoint.http.response import Response
+from forewarn_metadata.endpoint.identity import Peer
+from forewarn_metadata.endpoint.responder import EmulatedAnswers
+from forewarn_metadata.endpoint.server import MetadataServer
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
 from tests.clock import VirtualClock
 from tests.metadata.live import (
     EVENTS,

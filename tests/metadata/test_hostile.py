@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from forewarn.metadata.http.request import BODY_BYTES_MAX, CHUNKS_MAX, HEAD_BYTES_MAX
+from forewarn_metadata.endpoint.http.request import BODY_BYTES_MAX, CHUNKS_MAX, HEAD_BYTES_MAX
 from tests.metadata.hostile import (
     BODY,
     CHUNKS,

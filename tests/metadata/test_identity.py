@@ -8,8 +8,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from forewarn.replication.messages import Caller, DocumentChange
-from forewarn.replication.requests import RequestAnswer
+from forewarn_core.requests import RequestAnswer
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from forewarn.metadata.instance import KEYS_PATH, render
-from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
-from forewarn.replication.messages import Fact
+from forewarn_metadata.endpoint.instance import KEYS_PATH, render
+from forewarn_metadata.endpoint.instance_fields import INSTANCE_VERSIONS
+from forewarn_metadata.replication.messages import Fact
 from tests.metadata.live import VM_A, Live
 
 INSTANCE = "/metadata/instance"

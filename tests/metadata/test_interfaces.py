@@ -6,7 +6,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from forewarn.metadata.http.addresses import AddressUnavailable, open_listener, parse
+from forewarn_metadata.endpoint.http.addresses import AddressUnavailable, open_listener, parse
 from tests.metadata.live import EVENTS, VM_A, Live, Raw, request, serving
 from tests.waiting import LIMIT_S
 

@@ -4,11 +4,11 @@ from http import HTTPStatus
 
 import pytest
 
-from forewarn.errors import CallerError
-from forewarn.metadata.http.request import ChunkedBody, check_unfinished, parse_head
-from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
-from forewarn.metadata.http.response import Response, head_of
-from forewarn.metadata.responder import Responder
+from forewarn_base.errors import CallerError
+from forewarn_metadata.endpoint.http.request import ChunkedBody, check_unfinished, parse_head
+from forewarn_metadata.endpoint.http.request_reader import PendingRequest, RequestReader
+from forewarn_metadata.endpoint.http.response import Response, head_of
+from forewarn_metadata.endpoint.responder import Responder
 from tests.metadata.live import EVENTS, SETTINGS, request
 
 HEAD = request(EVENTS).removesuffix(b"\r\n\r\n")

@@ -10,16 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.metadata import service
-from forewarn.metadata.fault import Outdated
-from forewarn.metadata.http import addresses
-from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable, processes_of
-from forewarn.metadata.identity import Callers, Peer, canonical
-from forewarn.metadata.rate_limit import RateLimit
-from forewarn.metadata.responder import BUSY
-from forewarn.metadata.server import MetadataServer
-from forewarn.replication.messages import Caller, DocumentChange
-from forewarn.settings import MetadataSettings
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint import service
+from forewarn_metadata.endpoint.fault import Outdated
+from forewarn_metadata.endpoint.http import addresses
+from forewarn_metadata.endpoint.http.addresses import (
+    AddressInvalid,
+    AddressUnavailable,
+    processes_of,
+)
+from forewarn_metadata.endpoint.identity import Callers, Peer, canonical
+from forewarn_metadata.endpoint.rate_limit import RateLimit
+from forewarn_metadata.endpoint.responder import BUSY
+from forewarn_metadata.endpoint.server import MetadataServer
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 from tests.clock import VirtualClock
 from tests.metadata.live import EVENTS, Control, Live, Raw, request, serving
 from tests.waiting import LIMIT_S

@@ -6,12 +6,12 @@ The second answer to the same bytes is from memory, so each test asks more than 
 import json
 import time
 
-from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.http.request import HttpRequest
-from forewarn.metadata.http.response import Response
-from forewarn.metadata.snapshot import READY_MAX
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_metadata.endpoint.fault import InjectedFault
+from forewarn_metadata.endpoint.http.request import HttpRequest
+from forewarn_metadata.endpoint.http.response import Response
+from forewarn_metadata.endpoint.snapshot import READY_MAX
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
 from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, Live, request, serving, with_settings
 from tests.waiting import LIMIT_S
 

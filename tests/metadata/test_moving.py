@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
 from tests.metadata.live import EVENTS, FREEZE, PREEMPT, VM_A, VM_C, Live, Raw, request, wait_for
 
 FROZEN = Publication("group-1", True, Document(4, (FREEZE,)))

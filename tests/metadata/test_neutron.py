@@ -9,8 +9,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication.messages import Caller, DocumentChange
+from forewarn_base.protocol.identity import CallerIdentity
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, approval, serving, with_settings
 
 SECRET = "a-shared-secret"

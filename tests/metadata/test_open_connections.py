@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.metadata.http.open_connections import ConnectedClient, OpenConnections
-from forewarn.metadata.identity import Callers, Peer
-from forewarn.replication.messages import Caller, DocumentChange
-from forewarn.settings import MetadataSettings
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint.http.open_connections import ConnectedClient, OpenConnections
+from forewarn_metadata.endpoint.identity import Callers, Peer
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 from tests.metadata.live import serving, with_settings
 
 VM = "10.0.0.1"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.metadata.http.addresses import bind_clients, processes_of
+from forewarn_metadata.endpoint.http.addresses import bind_clients, processes_of
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")

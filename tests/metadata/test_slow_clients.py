@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
-from forewarn.metadata import server
-from forewarn.metadata.http import asyncio_transport, epoll_transport
-from forewarn.metadata.http.addresses import Listener
-from forewarn.replication.requests import RequestAnswer
+from forewarn_core.requests import RequestAnswer
+from forewarn_metadata.endpoint import server
+from forewarn_metadata.endpoint.http import asyncio_transport, epoll_transport
+from forewarn_metadata.endpoint.http.addresses import Listener
 from tests.metadata.hostile import GOOD
 from tests.metadata.live import (
     EVENTS,

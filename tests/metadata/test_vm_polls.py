@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.messages import PollReport, VmPoll
-from forewarn.telemetry.metadata_snapshot import CLIENTS_NAMED_MAX, client_families
+from forewarn_metadata.replication.messages import PollReport, VmPoll
+from forewarn_server.telemetry.metadata_snapshot import CLIENTS_NAMED_MAX, client_families
 from tests.metadata.feeds import run, until
 from tests.metadata.live import EVENTS, request, serving
 from tests.replication.rig import Feed

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange, Publication
+from forewarn_base.protocol.documents import Document
+from forewarn_metadata.replication.messages import DocumentChange, Publication
 from tests.metadata.live import (
     EVENTS,
     FREEZE,

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.metadata import server, worker_process
-from forewarn.metadata.worker_process import WorkerPlace, main, read_settings, work
-from forewarn.replication.messages import DocumentChange
-from forewarn.replication.server import FeedServer
-from forewarn.settings import MetadataSettings
+from forewarn_base.clock import SystemClock
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint import server, worker_process
+from forewarn_metadata.endpoint.worker_process import WorkerPlace, main, read_settings, work
+from forewarn_metadata.replication.messages import DocumentChange
+from forewarn_metadata.replication.server import FeedServer
 from tests.metadata.feeds import WHOLE, publication, run, until
 from tests.metadata.live import EVENTS, SETTINGS, Control, request
 from tests.waiting import LIMIT_S

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forewarn.replication import worker_streams
-from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import (
+from forewarn_core.requests import ApprovalRequest, EnableRequest, RequestAnswer
+from forewarn_metadata.replication import worker_streams
+from forewarn_metadata.replication.feed_client import FeedLost
+from forewarn_metadata.replication.messages import (
     DocumentChange,
     Fact,
     Hello,
@@ -25,10 +26,9 @@ from forewarn.replication.messages import (
     line_of,
     read_to_worker,
 )
-from forewarn.replication.node_failures import FAILURES_MAX
-from forewarn.replication.requests import ApprovalRequest, EnableRequest, RequestAnswer
-from forewarn.replication.server import FeedServer
-from forewarn.replication.worker_client import WorkerClient, connect_unix
+from forewarn_metadata.replication.node_failures import FAILURES_MAX
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.worker_client import WorkerClient, connect_unix
 from tests.agent.programs import free_port
 from tests.metadata.feeds import WHOLE, Feed, publication, run, until
 from tests.metadata.live import EVENTS, VM_A, VM_C, Control, Raw, approval, request
@@ -346,7 +346,7 @@ async def start_worker(feed: str, port: int, name: str) -> asyncio.subprocess.Pr
     """Start a worker and wait until it serves."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "forewarn.metadata.worker_process", "--feed", feed),
+        *("-m", "forewarn_metadata.endpoint.worker_process", "--feed", feed),
         *("--listen", f"127.0.0.1:{port}", "--name", name),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from forewarn.clock import SystemClock
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
+from forewarn_base.clock import SystemClock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import NamedTable, OutboxSettings, Settings, StoreSettings
+from forewarn_server.service.daemon import Daemon
 from tests.api.live import FLEET, SETTINGS, Json
 from tests.asking import ask
 from tests.serving import HttpServer, Request
@@ -99,7 +99,7 @@ class Life:
         """Start it."""
         methods = multiprocessing.get_context("forkserver")
         methods.set_forkserver_preload(
-            ["tests.outbox.rig", "forewarn.api.app", "forewarn.outbox.destinations"]
+            ["tests.outbox.rig", "forewarn_server.api.app", "forewarn_server.outbox.destinations"]
         )
         receiving, sending = methods.Pipe(duplex=False)
         self._process = methods.Process(target=serve, args=(settings, sending))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.outbox.destinations import SINKS, DestinationInvalid, make_destinations
-from forewarn.outbox.sink import AbsentSink
-from forewarn.settings import NamedTable, OutboxSettings
+from forewarn_base.settings import NamedTable, OutboxSettings
+from forewarn_server.outbox.destinations import SINKS, DestinationInvalid, make_destinations
+from forewarn_server.outbox.sink import AbsentSink
 from tests.api.live import FLEET, SETTINGS, Live
 from tests.packages import install
 from tests.waiting import wait_until
@@ -17,8 +17,8 @@ CODE = """
 import json
 from dataclasses import dataclass
 from typing import Annotated
-from forewarn.outbox.sink import DestinationOptions, SinkKind
-from forewarn.validation.fields import Text
+from forewarn_server.outbox.sink import DestinationOptions, SinkKind
+from forewarn_base.validation.fields import Text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions(DestinationOptions):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.audit_chain import digest_after, signature_of
-from forewarn.cli.main import main
-from forewarn.outbox.destinations import DestinationInvalid, make_destinations
-from forewarn.settings import AuditSettings
-from forewarn.store import Retention
+from forewarn_base.audit_chain import digest_after, signature_of
+from forewarn_base.settings import AuditSettings
+from forewarn_server.cli.main import main
+from forewarn_server.outbox.destinations import DestinationInvalid, make_destinations
+from forewarn_store import Retention
 from tests.api.live import FLEET, Json, Live
 from tests.outbox.rig import Receiver, delivering, is_complete
 from tests.serving import Request

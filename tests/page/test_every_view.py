@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import SETTINGS, Live
 from tests.page.browser import PROGRAM, Browser
 from tests.page.test_page import (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.api import maintenance_routes, outcome_routes, read_routes
+from forewarn_server.api import maintenance_routes, outcome_routes, read_routes
 from tests.api.live import Live
 from tests.page.browser import PROGRAM, Browser
 from tests.page.test_page import browser, page, press, show

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import Grant
-from forewarn.cli.application import root
-from forewarn.settings import OidcSettings, OperatorSettings
+from forewarn_base.settings import OidcSettings, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import Grant
+from forewarn_server.cli.application import root
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, TOKEN, Live
 from tests.page.browser import PROGRAM, Browser

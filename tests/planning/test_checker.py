@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.planning import checker
-from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import FleetState, Live, Plan, PlanEntry, PlanRequest, VmMove, WaveBound
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
+from forewarn_core.planning import checker
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import (
+    FleetState,
+    Live,
+    Plan,
+    PlanEntry,
+    PlanRequest,
+    VmMove,
+    WaveBound,
+)
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS
 
 FLEET = Fleet.of(

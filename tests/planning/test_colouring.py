@@ -6,12 +6,12 @@ import pytest
 
 from bench.planner import ganeti
 from bench.planner.ganeti import Cluster, GanetiTextInvalid, Instance
-from forewarn.planning.colouring import clique, dsatur, improved, lowest_zero, members
-from forewarn.planning.difference import difference
-from forewarn.planning.plan import FleetState
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.planning.prng import Prng
+from forewarn_core.planning.colouring import clique, dsatur, improved, lowest_zero, members
+from forewarn_core.planning.difference import difference
+from forewarn_core.planning.plan import FleetState
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.planning.prng import Prng
 from tests.planning.worlds import NOW_MS, everyone, fleet_of
 
 #: Two nodes with a VM each that has its copy on the third one.

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from forewarn.planning.checker import check
-from forewarn.planning.durations import DurationSample, LearnedDuration, duration_text, learned
-from forewarn.planning.fleet import Fleet, FleetHost
-from forewarn.planning.plan import FleetState
-from forewarn.planning.plan_text import NO_PLAN, plan_text, read_plan
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import code_of
-from forewarn.rules.local_time import Window
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.durations import DurationSample, LearnedDuration, duration_text, learned
+from forewarn_core.planning.fleet import Fleet, FleetHost
+from forewarn_core.planning.plan import FleetState
+from forewarn_core.planning.plan_text import NO_PLAN, plan_text, read_plan
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.local_time import Window
 from tests.planning.test_rules import blocked, planned
 from tests.planning.worlds import MINUTE_MS, NOW_MS, World, everyone, learning_worlds
 

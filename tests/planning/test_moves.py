@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import FleetState, Plan
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.blockers import code_of
-from forewarn.rules.local_time import Window
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import FleetState, Plan
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import code_of
+from forewarn_core.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, NOW_MS, World, everyone, fleet_of, worlds
 
 WEB = fleet_of("web", "web", "web", "")

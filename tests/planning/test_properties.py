@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from forewarn.planning.checker import check
-from forewarn.planning.plan import FleetState, Plan
-from forewarn.planning.planner import plan
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.plan import FleetState, Plan
+from forewarn_core.planning.planner import plan
 from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
 
 

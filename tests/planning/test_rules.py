@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.planning.checker import check
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import FleetState, Live, Plan, PlanRequest
-from forewarn.planning.planner import plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
-from forewarn.rules.blockers import Code, code_of
-from forewarn.rules.local_time import Window
+from forewarn_core.planning.checker import check
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import FleetState, Live, Plan, PlanRequest
+from forewarn_core.planning.planner import plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
+from forewarn_core.rules.blockers import Code, code_of
+from forewarn_core.rules.local_time import Window
 from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, everyone, fleet_of
 
 LONE = fleet_of("a", "b", "c", "d")

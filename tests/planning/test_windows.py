@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.planning.wall_clock import open_throughout
-from forewarn.rules.local_time import Unit, Window, WindowInvalid, open_spans, without
+from forewarn_core.planning.wall_clock import open_throughout
+from forewarn_core.rules.local_time import Unit, Window, WindowInvalid, open_spans, without
 from tests.planning.worlds import DAY_MS, MINUTE_MS, NOW_MS, windows
 
 BERLIN = "Europe/Berlin"

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from forewarn.planning.durations import DurationSample
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import FleetState, Live, PlanRequest
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
+from forewarn_core.planning.durations import DurationSample
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import FleetState, Live, PlanRequest
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
 
 #: Wednesday 2026-07-01 00:00 UTC, in ms.
 NOW_MS = 1_782_864_000_000

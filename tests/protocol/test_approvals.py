@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.protocol import timestamps
-from forewarn.protocol.approvals import (
+from forewarn_base.protocol import timestamps
+from forewarn_base.protocol.approvals import (
     APPROVAL_BYTES_MAX,
     ApprovalMalformed,
     ApprovalTooLarge,
     read_approval,
     render_approval,
 )
-from forewarn.protocol.documents import TimeUnreadable, format_not_before, parse_not_before
-from forewarn.validation.durations import read_time_ms
+from forewarn_base.protocol.documents import TimeUnreadable, format_not_before, parse_not_before
+from forewarn_base.validation.durations import read_time_ms
 
 IDS = st.lists(st.text(max_size=20), min_size=1, max_size=20).map(tuple)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.protocol.documents import (
+from forewarn_base.protocol.documents import (
     DOCUMENT_BYTES_MAX,
     NO_INCARNATION,
     Document,
@@ -19,7 +19,7 @@ from forewarn.protocol.documents import (
     read_document,
     render_document,
 )
-from forewarn.protocol.versions import FIELD_SINCE, PREVIEW_VERSION, TYPE_SINCE, VERSIONS
+from forewarn_base.protocol.versions import FIELD_SINCE, PREVIEW_VERSION, TYPE_SINCE, VERSIONS
 
 SEEN = [
     json.loads(line)

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.protocol.identity import CallerIdentity
-from forewarn.replication import worker_streams
-from forewarn.replication.feed_state import FeedState
-from forewarn.replication.messages import (
+from forewarn_base.protocol.identity import CallerIdentity
+from forewarn_core.requests import (
+    ApprovalRequest,
+    EnableRequest,
+    OutcomeRequest,
+    Request,
+    RequestAnswer,
+)
+from forewarn_metadata.replication import worker_streams
+from forewarn_metadata.replication.feed_state import FeedState
+from forewarn_metadata.replication.messages import (
     Answered,
     Caller,
     ChangePart,
@@ -34,15 +41,8 @@ from forewarn.replication.messages import (
     read_request,
     read_to_worker,
 )
-from forewarn.replication.requests import (
-    ApprovalRequest,
-    EnableRequest,
-    OutcomeRequest,
-    Request,
-    RequestAnswer,
-)
-from forewarn.replication.worker_client import joined
-from forewarn.replication.worker_streams import lines_of
+from forewarn_metadata.replication.worker_client import joined
+from forewarn_metadata.replication.worker_streams import lines_of
 from tests.protocol.test_documents import DOCUMENTS
 
 TEXT = st.text(max_size=10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.host_port import host_and_port, host_of_header, joined_address
+from forewarn_base.host_port import host_and_port, host_of_header, joined_address
 
 
 @pytest.mark.parametrize(

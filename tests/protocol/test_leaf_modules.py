@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from forewarn import errors
-from forewarn.clock import (
+from forewarn_base import errors
+from forewarn_base.clock import (
     MARK_ABSURD_MS,
     SPEED_MAX,
     STEP_MS_MIN,
@@ -16,8 +16,8 @@ from forewarn.clock import (
     ScaledClock,
     SystemClock,
 )
-from forewarn.errors import ClockSpeedInvalid, ClockWentBack
-from forewarn.ids import Ids
+from forewarn_base.errors import ClockSpeedInvalid, ClockWentBack
+from forewarn_base.ids import Ids
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
@@ -280,8 +280,8 @@ def test_leaves_and_wire_import_nothing_heavy() -> None:
     heavy = {"dataclasses", "typing", "datetime", "logging", "asyncio", "http", "email", "pathlib"}
     code = (
         "import sys; before = set(sys.modules)\n"
-        "import forewarn.protocol.documents, forewarn.protocol.approvals\n"
-        "import forewarn.clock, forewarn.errors, forewarn.ids\n"
+        "import forewarn_base.protocol.documents, forewarn_base.protocol.approvals\n"
+        "import forewarn_base.clock, forewarn_base.errors, forewarn_base.ids\n"
         f"print(sorted((set(sys.modules) - before) & {heavy!r}))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True,

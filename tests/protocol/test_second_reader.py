@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn_base.protocol.documents import Document, ScheduledEvent, render_document
 from tests.protocol.second_reader import KINDS, TABLE, VERSIONS, NotADocument, read
 
 #: An event as values, from which both the product and the table are given theirs.

@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from forewarn.exit_codes import UNREACHABLE
+from forewarn_base.exit_codes import UNREACHABLE
 from tests.agent.programs import program
 from tests.agent.test_kubernetes_rights import rights_in, rights_of
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forewarn.api.feed_endpoint import FeedPort
-from forewarn.protocol.documents import Document
-from forewarn.replication.access import NodeAccess
-from forewarn.replication.feed_client import PART_BYTES_MAX, FeedClient, NodeIdentity, connect
-from forewarn.replication.http_stream import HttpAnswer, HttpStream
-from forewarn.replication.messages import Caller, DocumentChange, Publication
-from forewarn.replication.node_files import NodeDirectory
-from forewarn.replication.node_store import NodeStore
-from forewarn.replication.pace import INSTANCE, FeedPace
-from forewarn.replication.requests import Request, RequestAnswer
-from forewarn.replication.server import FeedServer
+from forewarn_base.protocol.documents import Document
+from forewarn_core.requests import Request, RequestAnswer
+from forewarn_metadata.replication.access import NodeAccess
+from forewarn_metadata.replication.feed_client import (
+    PART_BYTES_MAX,
+    FeedClient,
+    NodeIdentity,
+    connect,
+)
+from forewarn_metadata.replication.http_stream import HttpAnswer, HttpStream
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
+from forewarn_metadata.replication.node_files import NodeDirectory
+from forewarn_metadata.replication.node_store import NodeStore
+from forewarn_metadata.replication.pace import INSTANCE, FeedPace
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_server.api.feed_endpoint import FeedPort
 from tests.metadata.live import FREEZE, Control
 
 READER = "a person's token"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.feed_client import PART_BYTES_MAX, connect
-from forewarn.replication.feed_tag import FeedTag
-from forewarn.replication.http_stream import HttpAnswer, HttpStream
-from forewarn.replication.messages import RelayReport, encoded
-from forewarn.replication.pace import INSTANCE
-from forewarn.replication.requests import EnableRequest
-from forewarn.replication.server import FeedCaller, FeedClosed, StoreHistory
+from forewarn_core.requests import EnableRequest
+from forewarn_metadata.replication.feed_client import PART_BYTES_MAX, connect
+from forewarn_metadata.replication.feed_tag import FeedTag
+from forewarn_metadata.replication.http_stream import HttpAnswer, HttpStream
+from forewarn_metadata.replication.messages import RelayReport, encoded
+from forewarn_metadata.replication.pace import INSTANCE
+from forewarn_metadata.replication.server import FeedCaller, FeedClosed, StoreHistory
 from tests.metadata.feeds import run, until
 from tests.replication.rig import Feed, Node, token_of
 
@@ -92,7 +92,7 @@ def test_answer_on_a_lost_connection_does_not_end_the_newer_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a busy control plane would disconnect the nodes that came back. Source: H-5."""
-    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_metadata.replication.server.SILENT_S_MAX", 0.05)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
@@ -115,7 +115,7 @@ def test_node_that_only_sends_a_request_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have sent it just before its end; operators must see that it is gone. M-4."""
-    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_metadata.replication.server.SILENT_S_MAX", 0.05)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
@@ -132,7 +132,7 @@ def test_node_that_is_refused_for_its_commit_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes to another control plane; operators must not see it here. Source: M-4."""
-    monkeypatch.setattr("forewarn.replication.server.SILENT_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_metadata.replication.server.SILENT_S_MAX", 0.05)
 
     async def lacks(_commit: str, _node: str) -> bool:
         return False
@@ -155,7 +155,7 @@ def test_restarted_node_takes_the_place_of_a_machine_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its power was cut: the connection of before is open, and nobody is behind it. M-1, M-5."""
-    monkeypatch.setattr("forewarn.replication.server.ANSWER_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_metadata.replication.server.ANSWER_S_MAX", 0.05)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
@@ -208,7 +208,7 @@ def test_node_that_went_to_a_follower_is_no_clone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection here is still open, and it does not ask on it. Source: M-5, H-5."""
-    monkeypatch.setattr("forewarn.replication.server.ANSWER_S_MAX", 0.05)
+    monkeypatch.setattr("forewarn_metadata.replication.server.ANSWER_S_MAX", 0.05)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()

@@ -11,21 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication import feed_client, server
-from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.feed_tag import FeedTag, read_tag
-from forewarn.replication.http_stream import Streams
-from forewarn.replication.messages import DocumentChange, FeedUnreadable, PollReport, encoded
-from forewarn.replication.pace import (
+from forewarn_core.requests import EnableRequest
+from forewarn_metadata.replication import feed_client, server
+from forewarn_metadata.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn_metadata.replication.feed_tag import FeedTag, read_tag
+from forewarn_metadata.replication.http_stream import Streams
+from forewarn_metadata.replication.messages import (
+    DocumentChange,
+    FeedUnreadable,
+    PollReport,
+    encoded,
+)
+from forewarn_metadata.replication.pace import (
     CLOCK,
     PACE,
     FeedPace,
     pace_for,
     read_pace,
 )
-from forewarn.replication.requests import EnableRequest
-from forewarn.replication.scopes import digest_of
-from forewarn.replication.server import StoreHistory
+from forewarn_metadata.replication.scopes import digest_of
+from forewarn_metadata.replication.server import StoreHistory
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, READER, WEB_0, WEB_1, WHOLE, Feed, Node, shown, token_of
 from tests.waiting import LIMIT_S

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication import node_files
-from forewarn.replication.feed_tag import FeedTag
-from forewarn.replication.messages import DocumentChange, NodePart, encoded
-from forewarn.replication.node_files import NodeDirectory, NodeStoreUnusable
-from forewarn.replication.node_store import FILE, NodeStore
-from forewarn.replication.scopes import digest_of
+from forewarn_metadata.replication import node_files
+from forewarn_metadata.replication.feed_tag import FeedTag
+from forewarn_metadata.replication.messages import DocumentChange, NodePart, encoded
+from forewarn_metadata.replication.node_files import NodeDirectory, NodeStoreUnusable
+from forewarn_metadata.replication.node_store import FILE, NodeStore
+from forewarn_metadata.replication.scopes import digest_of
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, WEB_0, WHOLE, Feed, Node, shown
 from tests.simulator.world.dice import Dice

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from forewarn.replication.messages import RelayReport
-from forewarn.replication.nodes import NodeTable
+from forewarn_metadata.replication.messages import RelayReport
+from forewarn_metadata.replication.nodes import NodeTable
 
 
 def test_publication_waits_for_a_relayed_node() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import Caller, DocumentChange, PollReport
-from forewarn.replication.requests import ApprovalRequest, EnableRequest
+from forewarn_core.requests import ApprovalRequest, EnableRequest
+from forewarn_metadata.replication.feed_client import FeedLost
+from forewarn_metadata.replication.messages import Caller, DocumentChange, PollReport
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WEB_1, WHOLE, Feed, Node, caller, shown, token_of
 
@@ -173,7 +173,7 @@ def test_vm_stays_with_its_old_node_until_the_new_one_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, comes: bool
 ) -> None:
     """After a restart the new node has not come yet, and may never come. Source: M-1, M-2."""
-    monkeypatch.setattr("forewarn.replication.moves.ABSENT_S_MAX", 60.0 if comes else 0.0)
+    monkeypatch.setattr("forewarn_metadata.replication.moves.ABSENT_S_MAX", 60.0 if comes else 0.0)
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()

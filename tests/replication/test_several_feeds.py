@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api.feed_endpoint import FeedPort
-from forewarn.replication.access import NodeAccess
-from forewarn.replication.messages import DocumentChange, Publication
-from forewarn.replication.pace import FeedPace
-from forewarn.replication.requests import ApprovalRequest, Request, RequestAnswer
-from forewarn.replication.server import FeedServer
-from forewarn.replication.spool import Spool
+from forewarn_core.requests import ApprovalRequest, Request, RequestAnswer
+from forewarn_metadata.replication.access import NodeAccess
+from forewarn_metadata.replication.messages import DocumentChange, Publication
+from forewarn_metadata.replication.pace import FeedPace
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.spool import Spool
+from forewarn_server.api.feed_endpoint import FeedPort
 from tests.agent.programs import free_port, program
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE, Control

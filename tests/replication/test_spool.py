@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from forewarn.protocol.approvals import UnknownEvent
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange, Publication, encoded
-from forewarn.replication.requests import ApprovalRequest, RequestAnswer
-from forewarn.replication.spool import FILE, Spool
+from forewarn_base.protocol.approvals import UnknownEvent
+from forewarn_base.protocol.documents import Document
+from forewarn_core.requests import ApprovalRequest, RequestAnswer
+from forewarn_metadata.replication.messages import DocumentChange, Publication, encoded
+from forewarn_metadata.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE, PREEMPT
 from tests.replication.rig import WHOLE, Feed, Node, caller, shown
@@ -95,7 +95,7 @@ def test_approval_that_cannot_be_handed_on_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control plane fails at one for now: those behind it are delivered. Source: M-3."""
-    monkeypatch.setattr("forewarn.replication.spool.RETRY_S", 0.0)
+    monkeypatch.setattr("forewarn_metadata.replication.spool.RETRY_S", 0.0)
 
     async def story() -> None:
         feed, node, spool = await away(tmp_path)
@@ -206,7 +206,7 @@ def test_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async def story() -> None:
         _, node, spool = await away(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr("forewarn.replication.node_files.os.fsync", full)
+            patch.setattr("forewarn_metadata.replication.node_files.os.fsync", full)
             assert spool.ask(OWN).cancelled()
         assert spool.waiting == 0
         assert (tmp_path / "n1" / FILE).stat().st_size == 0
@@ -267,7 +267,7 @@ def test_what_was_written_and_not_synced_is_synced_before_it_counts(
         assert await spool.ask(OWN) == ACCEPTED
         await spool.stop()
         with monkeypatch.context() as patch:
-            patch.setattr("forewarn.replication.node_files.os.fsync", synced.append)
+            patch.setattr("forewarn_metadata.replication.node_files.os.fsync", synced.append)
             again = spool_of(node)
         assert synced
         assert await again.ask(OWN) == ACCEPTED

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from forewarn.replication.messages import DocumentChange
+from forewarn_metadata.replication.messages import DocumentChange
 from tests.replication.rig import WHOLE, Feed, Node, shown
 from tests.waiting import LIMIT_S
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from forewarn.api import feed_endpoint
-from forewarn.api.feed_endpoint import FeedPort
-from forewarn.replication import nodes, server
-from forewarn.replication.access import NodeAccess, TlsFiles
-from forewarn.replication.feed_client import connect
-from forewarn.replication.http_stream import HttpAnswer
-from forewarn.replication.messages import DocumentChange, encoded
-from forewarn.replication.requests import ApprovalRequest, RequestAnswer
-from forewarn.replication.server import FeedServer
-from forewarn.replication.tls import TlsFilesInvalid, client_context, server_context
-from forewarn.service.metadata_node import check_node
-from forewarn.service.settings_check import check_settings
-from forewarn.settings import FeedSettings, NodeSettings, SettingInvalid, Settings
+from forewarn_base.settings import FeedSettings, NodeSettings, SettingInvalid, Settings
+from forewarn_core.requests import ApprovalRequest, RequestAnswer
+from forewarn_metadata.replication import nodes, server
+from forewarn_metadata.replication.access import NodeAccess, TlsFiles
+from forewarn_metadata.replication.feed_client import connect
+from forewarn_metadata.replication.http_stream import HttpAnswer
+from forewarn_metadata.replication.messages import DocumentChange, encoded
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.tls import TlsFilesInvalid, client_context, server_context
+from forewarn_server.api import feed_endpoint
+from forewarn_server.api.feed_endpoint import FeedPort
+from forewarn_server.service.metadata_node import check_node
+from forewarn_server.service.settings_check import check_settings
 from tests.e2e.certificates import make_certificates
 from tests.metadata.feeds import run, until
 from tests.metadata.live import Control

@@ -12,19 +12,19 @@ import pytest
 from forewarn.agent.core.agent_core import AgentCore
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.values import DocumentPolled, HookIntent, RecoverIntent, Resumed
-from forewarn.cli.output import call_in_words, print_list
-from forewarn.clock import SystemClock
-from forewarn.protocol.documents import Document
-from forewarn.replication.feed_client import FeedClient
-from forewarn.replication.messages import DocumentChange
-from forewarn.replication.node_files import NodeDirectory
-from forewarn.replication.node_store import NodeStore
-from forewarn.store import open_store
-from forewarn.store.addresses import location_of
-from forewarn.store.backup import restore, verify
-from forewarn.store.migrations import migrate
+from forewarn_base.clock import SystemClock
+from forewarn_base.protocol.documents import Document
 from forewarn_cli.maintenance_output import print_full
 from forewarn_cli.outbox import COLUMNS
+from forewarn_metadata.replication.feed_client import FeedClient
+from forewarn_metadata.replication.messages import DocumentChange
+from forewarn_metadata.replication.node_files import NodeDirectory
+from forewarn_metadata.replication.node_store import NodeStore
+from forewarn_server.cli.output import call_in_words, print_list
+from forewarn_store import open_store
+from forewarn_store.addresses import location_of
+from forewarn_store.backup import restore, verify
+from forewarn_store.migrations import migrate
 from tests.postgres import PostgresServer
 from tools.samples import Service, answers
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from forewarn import log_format
-from forewarn.log_format import QueuedHandler, TextFormatter, configure_logs, flush_logs
+from forewarn_base import log_format
+from forewarn_base.log_format import QueuedHandler, TextFormatter, configure_logs, flush_logs
 
 LINE = "x" * 1000
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.settings import Settings
-from forewarn.settings_loader import load_settings
+from forewarn_base.settings import Settings
+from forewarn_server.settings_loader import load_settings
 from tests.api.live import FLEET, SETTINGS, Live, rereading
 
 GATE = '[gates.{name}]\ncommand = ["true"]\n'

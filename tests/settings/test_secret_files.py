@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.gate_checks import (
+from forewarn_base.settings import SECRET_FILES, SECRETS, Settings
+from forewarn_drivers.webhook.driver import WebhookOptions
+from forewarn_kubernetes.config import KubernetesConfig
+from forewarn_openstack.config import NovaConfig
+from forewarn_server.control.gate_checks import (
     CommandOptions,
     Gate,
     PollsOptions,
     PrometheusOptions,
     UrlOptions,
 )
-from forewarn.drivers.webhook.driver import WebhookOptions
-from forewarn.outbox.destinations import SINKS
-from forewarn.service.secret_files import PUBLIC_FILES, exposed_files
-from forewarn.settings import SECRET_FILES, SECRETS, Settings
-from forewarn.settings_loader import load_settings
-from forewarn_kubernetes.config import KubernetesConfig
-from forewarn_openstack.config import NovaConfig
+from forewarn_server.outbox.destinations import SINKS
+from forewarn_server.service.secret_files import PUBLIC_FILES, exposed_files
+from forewarn_server.settings_loader import load_settings
 
 K32 = "k" * 32
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, USAGE
-from forewarn.service.settings_check import check_settings, warnings_of
-from forewarn.settings import Settings
-from forewarn.settings_loader import RANGES, load_settings
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, USAGE
+from forewarn_base.settings import Settings
+from forewarn_server.service.settings_check import check_settings, warnings_of
+from forewarn_server.settings_loader import RANGES, load_settings
 from tests.waiting import LIMIT_S
 
 
@@ -73,7 +73,7 @@ def test_check_is_a_command(tmp_path: Path, written: str, said: str) -> None:
     path = tmp_path / "forewarn.toml"
     store = "" if "store" in written else '\nstore.url = "sqlite::memory:"'
     path.write_text(f'listen = {{operator = "", metadata = ["127.0.0.1:0"]}}\n{written}{store}')
-    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(path)]
+    command = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(path)]
     command += ["--check", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == (USAGE if said else OK)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.settings import SettingInvalid, Settings
-from forewarn.settings_loader import SettingsUnreadable, load_settings
+from forewarn_base.settings import SettingInvalid, Settings
+from forewarn_server.settings_loader import SettingsUnreadable, load_settings
 
 
 def written(folder: Path, text: str) -> Path:

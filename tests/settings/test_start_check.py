@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.errors import ForewarnError
-from forewarn.ids import Ids
-from forewarn.service.daemon import Daemon
-from forewarn.service.settings_check import check_settings
-from forewarn.service.start_check import check_start
-from forewarn.settings import Settings
-from forewarn.settings_loader import load_settings
-from forewarn.store import open_store
-from forewarn.store.migrations import SchemaMigration, every_step, migrate
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import ForewarnError
+from forewarn_base.ids import Ids
+from forewarn_base.settings import Settings
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.settings_check import check_settings
+from forewarn_server.service.start_check import check_start
+from forewarn_server.settings_loader import load_settings
+from forewarn_store import open_store
+from forewarn_store.migrations import SchemaMigration, every_step, migrate
 
 BASE = """
 listen.metadata = ["127.0.0.1:0"]

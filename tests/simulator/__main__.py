@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
+from forewarn_base.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
 from tests.simulator.runs import WorldResult, run_world
 from tests.simulator.simulation_report import Summary, print_violation
 from tests.simulator.transcript_report import play_file

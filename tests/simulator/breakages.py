@@ -29,7 +29,7 @@ class Breakage:
 
 def broken(name: str, what: str, module: str, old: str, new: str, *, seed: int = 1) -> Breakage:
     """Return a breakage by one edit."""
-    return Breakage(name, what, (Edit(f"forewarn.{module}", old, new),), seed)
+    return Breakage(name, what, (Edit(module, old, new),), seed)
 
 
 BREAKAGES = (
@@ -38,12 +38,12 @@ BREAKAGES = (
         "an operation starts five minutes before NotBefore",
         (
             Edit(
-                "forewarn.core.step",
+                "forewarn_core.fleet.step",
                 "operation.not_before_ms <= draft.now_ms:",
                 "operation.not_before_ms - 300_000 <= draft.now_ms:",
             ),
             Edit(
-                "forewarn.core.passing_time",
+                "forewarn_core.fleet.passing_time",
                 "in state.looks.due(draft.now_ms):",
                 "in state.looks.due(draft.now_ms + 300_000):",
             ),
@@ -52,7 +52,7 @@ BREAKAGES = (
     broken(
         "incarnation-stands-still",
         "the incarnation does not move when the events change",
-        "core.document",
+        "forewarn_core.fleet.document",
         (
             "    incarnation = view.document.incarnation + 1\n"
             "    assert incarnation > view.document.incarnation >= 0, view\n"
@@ -64,12 +64,12 @@ BREAKAGES = (
         "events are shown to every group",
         (
             Edit(
-                "forewarn.core.state",
+                "forewarn_core.fleet.state",
                 "return tuple(self._by_group.get(group, ()))",
                 "return tuple(self.events)",
             ),
             Edit(
-                "forewarn.core.lifecycle",
+                "forewarn_core.fleet.lifecycle",
                 "return self.group == group and (",
                 "return (True) and (",
             ),
@@ -78,14 +78,14 @@ BREAKAGES = (
     broken(
         "driver-begun-twice",
         "a driver is called to begin twice",
-        "control.driver_calls",
+        "forewarn_server.control.driver_calls",
         "        driver.begin(call.task)\n",
         ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
     ),
     broken(
         "late-notice-kept",
         "a notice that is shown late is not given again",
-        "core.notice_reports",
+        "forewarn_core.fleet.notice_reports",
         "        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:\n",
         "        if not operation:\n",
         seed=3,
@@ -93,28 +93,28 @@ BREAKAGES = (
     broken(
         "unknown-id-accepted",
         "an approval of an unknown id is answered 200",
-        "core.approvals",
+        "forewarn_core.fleet.approvals",
         "known_event(each) for each in _distinct(approval.event_ids)]",
         "known_event(e) for e in _distinct(approval.event_ids) if draft.event(e)]",
     ),
     broken(
         "failure-announced",
         "a host failure is first shown as Scheduled",
-        "core.transitions",
+        "forewarn_core.fleet.transitions",
         '    draft.put("operation.started", f"{running.id} is running", running, *started)\n',
         '    draft.put("operation.started", f"{running.id} is running", running)\n',
     ),
     broken(
         "id-reused",
         "event ids are drawn from sixteen",
-        "ids",
+        "forewarn_base.ids",
         ("bits = self.stream(kind).getrandbits(128)\n        bits = bits &"),
         ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
     ),
     broken(
         "approval-not-written",
         "an approval is kept in memory only, and lost on a crash",
-        "store",
+        "forewarn_store",
         ("            if record is None:\n                gone"),
         (
             '            if kind == "event" and record and record.state.value == "approved":\n'
@@ -126,7 +126,7 @@ BREAKAGES = (
     broken(
         "abort-forgotten",
         "a driver that a crash kept from being called to abort is not called after the restart",
-        "core.step",
+        "forewarn_core.fleet.step",
         " or state.aborts.get(n)\n",
         "\n",
         seed=3,
@@ -134,14 +134,14 @@ BREAKAGES = (
     broken(
         "approved-before-all-are-prepared",
         "an agent approves for others that are not prepared",
-        "agent.core.coordination",
+        "forewarn.agent.core.coordination",
         "        if missing:\n",
         "        if not others:\n",
     ),
     broken(
         "event-over-domains",
         "an event of work on a host names the VMs of every host",
-        "core.transitions",
+        "forewarn_core.fleet.transitions",
         ("else draft.topology.vms_on(operation.host)\n    shares"),
         ("else tuple(sorted(draft.topology.vms))\n    shares"),
     ),
@@ -150,7 +150,7 @@ BREAKAGES = (
         "VMs move to the fullest host, whatever other VMs of their group are there, unchecked",
         (
             Edit(
-                "forewarn.planning.placement",
+                "forewarn_core.planning.placement",
                 "                best = rank if best is None else min(best, rank)\n",
                 (
                     "                best = rank if best is None or rank[5:] < best[5:] else best\n"
@@ -158,7 +158,7 @@ BREAKAGES = (
                 ),
             ),
             Edit(
-                "forewarn.control.planning",
+                "forewarn_server.control.planning",
                 "    if findings:\n",
                 "    if findings and not plan.id:\n",
             ),
@@ -167,7 +167,7 @@ BREAKAGES = (
     broken(
         "silent-groups-pass",
         "a gate that waits for polls lets a maintenance go on without them",
-        "core.targets",
+        "forewarn_core.fleet.targets",
         "<= polled_ms < max(ended_ms, since_ms + 1):",
         "<= polled_ms < ended_ms - before_s * SECOND_MS:",
         seed=7,
@@ -175,14 +175,14 @@ BREAKAGES = (
     broken(
         "approvals-never-start",
         "approvals never start work early",
-        "core.step",
+        "forewarn_core.fleet.step",
         "    if approvals.events_to_approve(draft, operation):",
         "    if any(draft.enabled(each.group) for each in draft.events_of(operation)):",
     ),
     broken(
         "end-not-shown",
         "a document that becomes empty is not shown",
-        "metadata.snapshot",
+        "forewarn_metadata.endpoint.snapshot",
         "            self.view(publication.view).publish(publication)\n",
         (
             "            if publication.document.events or whole:\n"
@@ -192,49 +192,49 @@ BREAKAGES = (
     broken(
         "far-nodes-not-awaited",
         "work begins before the nodes away from the service show it",
-        "service.bridge",
+        "forewarn_server.service.bridge",
         ("        if self._far is None:\n            shown"),
         ("        if True:\n            shown"),
     ),
     broken(
         "unseen-notice-counts",
         "a notice counts although VMs could not be shown it",
-        "control.run_loop",
+        "forewarn_server.control.run_loop",
         "announced = tuple([number for number in announced if number not in waiting])",
         "announced = effects.announced",
     ),
     broken(
         "unseen-unnamed",
         "history does not name the VMs that were not shown their work",
-        "core.notice_reports",
+        "forewarn_core.fleet.notice_reports",
         'f"vm {some_names(vms)}"',
         '"some VMs"',
     ),
     broken(
         "change-acknowledged-unshown",
         "a node acknowledges changes, and shows only wholes",
-        "replication.feed_client",
+        "forewarn_metadata.replication.feed_client",
         "        self._apply(change)\n        self.state",
         "        if change.whole:\n            self._apply(change)\n        self.state",
     ),
     broken(
         "answer-overtakes-changes",
         "a node is answered before it is sent what the answer is about",
-        "replication.feed_client",
+        "forewarn_metadata.replication.feed_client",
         "        if sequence <= self._tag.sequence:\n",
         "        if sequence <= sequence:\n",
     ),
     broken(
         "nodes-sent-all-vms",
         "a node is sent VMs that are not on its hosts",
-        "replication.scopes",
+        "forewarn_metadata.replication.scopes",
         "{feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}",
         "dict.fromkeys(self._feeds.values())",
     ),
     broken(
         "shown-before-kept",
         "a node shows a change before it is on its disk",
-        "replication.feed_client",
+        "forewarn_metadata.replication.feed_client",
         (
             "            if self._store is not None:\n"
             "                self._store.keep(tag, body)\n"
@@ -249,42 +249,42 @@ BREAKAGES = (
     broken(
         "changes-not-kept",
         "a node keeps its first part, and none since",
-        "replication.feed_client",
+        "forewarn_metadata.replication.feed_client",
         "            if self._store is not None:\n                self._store.keep",
         "            if self._store and not shows.epoch:\n                self._store.keep",
     ),
     broken(
         "left-and-named",
         "work on a host names VMs that have left the host",
-        "core.transitions",
+        "forewarn_core.fleet.transitions",
         "            drop_absent_vms(draft, other)\n\n\ndef _follow_vm",
         "            pass\n\n\ndef _follow_vm",
     ),
     broken(
         "two-works-on-a-vm",
         "work on a host runs beside work on its VMs",
-        "core.waiting",
+        "forewarn_core.fleet.waiting",
         "if operation.state is not OperationState.ANNOUNCED:\n            return\n        places",
         "if operation is not None:\n            return\n        places",
     ),
     broken(
         "moved-under-work",
         "a VM is moved to a host with work",
-        "core.destinations",
+        "forewarn_core.fleet.destinations",
         "if host.health is Health.HEALTHY and name not in at_work",
         "if host.health is Health.HEALTHY and (name in at_work or not at_work)",
     ),
     broken(
         "unrecorded-tenure",
         "VMs that arrive have no record of availability",
-        "core.availability_records",
+        "forewarn_core.fleet.availability_records",
         "        if new is not None:\n            arrived",
         "        if new is not None and old is not None:\n            arrived",
     ),
     broken(
         "recorded-late",
         "an event is recorded as Started a second late",
-        "core.availability_records",
+        "forewarn_core.fleet.availability_records",
         "    assert started_ms is not None, event\n",
         "    assert started_ms is not None, event\n    started_ms += 1000\n",
     ),

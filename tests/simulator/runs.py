@@ -8,8 +8,8 @@ import traceback
 from contextlib import closing
 from dataclasses import field
 
-from forewarn.core.lifecycle import Operation
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.lifecycle import Operation
 from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.agent_habits import HABIT_EFFECTS

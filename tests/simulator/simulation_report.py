@@ -4,8 +4,8 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 
-from forewarn.cli.output import note, noun
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
+from forewarn_server.cli.output import note, noun
 from tests.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000

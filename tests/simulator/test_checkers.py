@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState, with_execution
-from forewarn.core.maintenance import Maintenance, Target, TargetState
-from forewarn.core.state import Changes
-from forewarn.core.step import StepResult, step
-from forewarn.core.stimulus import (
+from forewarn_base.protocol.documents import Document
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import OperationState, with_execution
+from forewarn_core.fleet.maintenance import Maintenance, Target, TargetState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.step import StepResult, step
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     Cancel,
     ChangeTopology,
@@ -23,11 +25,9 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import Caller, DocumentChange, Publication
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS, small
 from tests.core.test_host_orders import declare, shared
@@ -390,5 +390,5 @@ def test_checkers_judge_without_the_rules(path: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
     ]
-    rules = {each for each in imported if each.startswith("forewarn.rules")}
-    assert rules <= {"forewarn.rules.blockers"}
+    rules = {each for each in imported if each.startswith("forewarn_core.rules")}
+    assert rules <= {"forewarn_core.rules.blockers"}

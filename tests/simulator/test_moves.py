@@ -5,13 +5,18 @@ from contextlib import closing
 
 import pytest
 
-from forewarn.control import planner_host
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.state import State
-from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, DriverDone, StartMaintenance
-from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.rules.blockers import code_of
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import (
+    ChangeTopology,
+    CreateMaintenance,
+    DriverDone,
+    StartMaintenance,
+)
+from forewarn_core.fleet.topology import Group, Host, Topology, Vm
+from forewarn_core.rules.blockers import code_of
+from forewarn_server.control import planner_host
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 

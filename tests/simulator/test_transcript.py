@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.messages import DocumentChange
+from forewarn_metadata.replication.messages import DocumentChange
 from tests.simulator.__main__ import main
 from tests.simulator.checkers.invariants import InvariantChecker
 from tests.simulator.transcripts.grammar import USAGES

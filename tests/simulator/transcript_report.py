@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from forewarn.cli.output import note, noun
-from forewarn.exit_codes import OK, REFUSED, USAGE
+from forewarn_base.exit_codes import OK, REFUSED, USAGE
+from forewarn_server.cli.output import note, noun
 from tests.simulator.transcripts.transcript import Transcript, TranscriptResult, parse, play
 from tests.simulator.world.crash_points import Violation
 

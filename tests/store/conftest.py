@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.store import Store, open_store
+from forewarn_store import Store, open_store
 from tests.postgres import PostgresServer
 from tests.store.proxy import Proxy, running_proxy
 from tests.store.story import Story, begin

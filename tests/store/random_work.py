@@ -4,15 +4,15 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 
-from forewarn.core import stimulus as words
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.state import State
-from forewarn.core.stimulus import ApplyPolicy, CreateMaintenance, PlaneStimulus
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.errors import CallerError
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import ApplyPolicy, CreateMaintenance, PlaneStimulus
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.requests import ApprovalRequest
 
 OF_HOSTS: tuple[Cause, ...] = (Cause.HOST_REBOOT, Cause.HOST_UPDATE)
 OF_VMS: tuple[Cause, ...] = (Cause.REBOOT, Cause.REDEPLOY, Cause.REIMAGE, Cause.DELETION)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forewarn.store.addresses import location_of
-from forewarn.store.engine import Engine, Row
-from forewarn.store.migrations import every_table
+from forewarn_store.addresses import location_of
+from forewarn_store.engine import Engine, Row
+from forewarn_store.migrations import every_table
 
 
 class Snapshot:

@@ -4,14 +4,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from forewarn.core.draft import Terms
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import KINDS, Record, key_of
-from forewarn.core.state import Changes, Entry, State
-from forewarn.core.step import StepResult, joined, step, take
-from forewarn.core.stimulus import (
+from forewarn_base.errors import CallerError
+from forewarn_base.ids import Ids
+from forewarn_core.fleet.draft import Terms
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import KINDS, Record, key_of
+from forewarn_core.fleet.state import Changes, Entry, State
+from forewarn_core.fleet.step import StepResult, joined, step, take
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     ChangeTopology,
     DriverBegun,
@@ -22,10 +24,8 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.errors import CallerError
-from forewarn.ids import Ids
-from forewarn.store import Store
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_store import Store
 from tests.core.replay import Replay
 
 START_MS = 1_790_000_000_000

@@ -5,19 +5,21 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from forewarn.access.confirmations import Confirmation
-from forewarn.access.roles import Principal, Role
-from forewarn.access.tokens import AccessToken
-from forewarn.core.deferrals import Deferral, DeferralState
-from forewarn.core.document import Departure, Enrolment, View
-from forewarn.core.impact import (
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.values import replace
+from forewarn_core.access.confirmations import Confirmation
+from forewarn_core.access.roles import Principal, Role
+from forewarn_core.access.tokens import AccessToken
+from forewarn_core.fleet.deferrals import Deferral, DeferralState
+from forewarn_core.fleet.document import Departure, Enrolment, View
+from forewarn_core.fleet.impact import (
     TERMINATE_NOTICE_S_MAX,
     TERMINATE_NOTICE_S_MIN,
     Cause,
     Impact,
     Source,
 )
-from forewarn.core.lifecycle import (
+from forewarn_core.fleet.lifecycle import (
     Alert,
     Event,
     EventState,
@@ -28,7 +30,7 @@ from forewarn.core.lifecycle import (
     Operation,
     OperationState,
 )
-from forewarn.core.maintenance import (
+from forewarn_core.fleet.maintenance import (
     Announcing,
     Checking,
     Declaration,
@@ -42,12 +44,12 @@ from forewarn.core.maintenance import (
     TargetState,
     Working,
 )
-from forewarn.core.naming import DOMAIN_MAX, MEMORY_MIB_MAX
-from forewarn.core.owner_choices import Decision, OwnerChoice
-from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
-from forewarn.core.records import Record, key_of
-from forewarn.core.state import Changes
-from forewarn.core.ticket import (
+from forewarn_core.fleet.naming import DOMAIN_MAX, MEMORY_MIB_MAX
+from forewarn_core.fleet.owner_choices import Decision, OwnerChoice
+from forewarn_core.fleet.policy import FLEET_POLICY, AppliedPolicy
+from forewarn_core.fleet.records import Record, key_of
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.ticket import (
     ENDED_TICKET,
     HardwareCategory,
     Ticket,
@@ -56,13 +58,11 @@ from forewarn.core.ticket import (
     TicketText,
     TicketType,
 )
-from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
-from forewarn.planning.plan_text import PlanBody, read_plan
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.blockers import every_waiver
-from forewarn.rules.hand_back import Severity
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn_core.planning.plan_text import PlanBody, read_plan
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.blockers import every_waiver
+from forewarn_core.rules.hand_back import Severity
 
 R = TypeVar("R", Host, Group, Vm, Operation, Event)
 

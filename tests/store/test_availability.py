@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.availability_records import AvailabilityKind
-from forewarn.store import AvailabilityPage, Store
-from forewarn.store.availability import KEPT_MS
-from forewarn.store.reading import HistoryPage, owners_text
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.availability_records import AvailabilityKind
+from forewarn_store import AvailabilityPage, Store
+from forewarn_store.availability import KEPT_MS
+from forewarn_store.reading import HistoryPage, owners_text
 from tests.store.story import Story, begin
 
 SAMPLE = Path(__file__).resolve().parents[1] / "samples/0.1.0/store.db"

@@ -10,13 +10,13 @@ from contextlib import closing, suppress
 
 import pytest
 
-from forewarn.core import stimulus as words
-from forewarn.core.availability import Period
-from forewarn.core.state import State
-from forewarn.core.stimulus import PlaneStimulus
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.errors import CallerError
-from forewarn.store import open_store
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet import stimulus as words
+from forewarn_core.fleet.availability import Period
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import PlaneStimulus
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_store import open_store
 from tests.simulator.checkers.availability_checker import check_availability
 from tests.store.random_work import RandomWork
 from tests.store.story import START_MS, Story, begin

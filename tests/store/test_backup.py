@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.confirmations import Confirmation
-from forewarn.access.roles import Principal, Role
-from forewarn.access.stimulus import AddToken, AskConfirmation, Grant, ResumeToken, RevokeToken
-from forewarn.access.tokens import AccessToken
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Acknowledge, NoticeShown, RequestMaintenance
-from forewarn.store import HistoryPage, Store, open_store
-from forewarn.store import backup as backups
-from forewarn.store.backup import (
+from forewarn_core.access.confirmations import Confirmation
+from forewarn_core.access.roles import Principal, Role
+from forewarn_core.access.stimulus import AddToken, AskConfirmation, Grant, ResumeToken, RevokeToken
+from forewarn_core.access.tokens import AccessToken
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.stimulus import Acknowledge, NoticeShown, RequestMaintenance
+from forewarn_store import HistoryPage, Store, open_store
+from forewarn_store import backup as backups
+from forewarn_store.backup import (
     BackupExists,
     BackupUnusable,
     RestoreOccupied,
@@ -25,8 +25,8 @@ from forewarn.store.backup import (
     restore,
     verify,
 )
-from forewarn.store.engine import Transaction, Value
-from forewarn.store.errors import StoreMissing, StoreUnrestored
+from forewarn_store.engine import Transaction, Value
+from forewarn_store.errors import StoreMissing, StoreUnrestored
 from tests.store.story import START_MS, Story, begin, live_records, replayed
 
 Opened = Callable[[str], Store]

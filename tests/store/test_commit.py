@@ -10,31 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.records import to_row
-from forewarn.core.state import Changes, Image, State
-from forewarn.core.stimulus import (
+from forewarn_base.errors import TEXT_CHARACTERS_MAX, clean_text
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.records import to_row
+from forewarn_core.fleet.state import Changes, Image, State
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     DriverFailed,
     NoticeShown,
     RequestMaintenance,
 )
-from forewarn.core.topology import Vm
-from forewarn.errors import TEXT_CHARACTERS_MAX, clean_text
-from forewarn.store import HistoryPage, OperationPage, Store
-from forewarn.store.addresses import location_of
-from forewarn.store.engine import Engine, Transaction
-from forewarn.store.errors import (
+from forewarn_core.fleet.topology import Vm
+from forewarn_store import HistoryPage, OperationPage, Store
+from forewarn_store.addresses import location_of
+from forewarn_store.engine import Engine, Transaction
+from forewarn_store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,
     StoreLost,
     StoreUncertain,
 )
-from forewarn.store.migrations import migrate
-from forewarn.store.postgres import PostgresEngine
-from forewarn.store.sqlite import SqliteEngine
-from forewarn.values import replace
+from forewarn_store.migrations import migrate
+from forewarn_store.postgres import PostgresEngine
+from forewarn_store.sqlite import SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
@@ -224,7 +224,7 @@ def test_record_that_is_none_is_damage(story: Story, statement: str) -> None:
 
 WRITER = """
 import sys
-from forewarn.store import open_store
+from forewarn_store import open_store
 from tests.store.story import begin
 story = begin(open_store(sys.argv[1]))
 while True:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from forewarn.core.state import Changes
-from forewarn.store import Store
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Store
 from tests.store.story import START_MS, entry
 
 

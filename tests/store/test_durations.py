@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes
-from forewarn.planning.durations import SAMPLES_MAX, DurationSample
-from forewarn.store import Store
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes
+from forewarn_core.planning.durations import SAMPLES_MAX, DurationSample
+from forewarn_store import Store
 from tests.store.story import begin
 
 

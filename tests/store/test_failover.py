@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forewarn.core.state import Changes
-from forewarn.errors import ForewarnError
-from forewarn.store import Store, open_store
-from forewarn.store.errors import StorePooled, StoreUncertain
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Store, open_store
+from forewarn_store.errors import StorePooled, StoreUncertain
 from tests.pgbouncer import PGBOUNCER, pooled
 from tests.postgres import PostgresServer, running_postgres, running_replica
 from tests.store.story import Story, begin, entry

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn import store as stores
-from forewarn.control.plane import ControlPlane
-from forewarn.core.impact import Cause
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import NotShown, RequestMaintenance
-from forewarn.errors import CallerError
-from forewarn.ids import Ids
-from forewarn.store import Store
-from forewarn.store.errors import FollowedTooLate, StoreLost
+import forewarn_store as stores
+from forewarn_base.errors import CallerError
+from forewarn_base.ids import Ids
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import NotShown, RequestMaintenance
+from forewarn_server.control.plane import ControlPlane
+from forewarn_store import Store
+from forewarn_store.errors import FollowedTooLate, StoreLost
 from tests.store.random_work import RandomWork
 from tests.store.story import START_MS, begin
 

@@ -4,14 +4,14 @@ from contextlib import suppress
 
 import pytest
 
-from forewarn.core.document import View
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Entry, State
-from forewarn.core.step import StepResult, joined, take
-from forewarn.core.stimulus import PlaneStimulus
-from forewarn.errors import CallerError
-from forewarn.store import open_store
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Entry, State
+from forewarn_core.fleet.step import StepResult, joined, take
+from forewarn_core.fleet.stimulus import PlaneStimulus
+from forewarn_store import open_store
 from tests.store.random_work import RandomWork
 from tests.store.story import Story, begin, live_records, replayed
 

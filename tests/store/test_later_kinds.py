@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.core.records import KINDS
-from forewarn.core.stimulus import MoveTicket, OpenTicket
-from forewarn.core.ticket import TicketMove, TicketState, TicketTarget, TicketType
-from forewarn.store import Store, TicketPage
-from forewarn.store.availability import KEPT_MS
-from forewarn.store.images import LATER_KINDS, read_columns, read_images
-from forewarn.store.reading import owners_text
-from forewarn.store.retention import Retention
+from forewarn_core.fleet.records import KINDS
+from forewarn_core.fleet.stimulus import MoveTicket, OpenTicket
+from forewarn_core.fleet.ticket import TicketMove, TicketState, TicketTarget, TicketType
+from forewarn_store import Store, TicketPage
+from forewarn_store.availability import KEPT_MS
+from forewarn_store.images import LATER_KINDS, read_columns, read_images
+from forewarn_store.reading import owners_text
+from forewarn_store.retention import Retention
 from tests.store.story import Story, begin, replayed
 
 REPORT = OpenTicket(TicketType.REPORT, TicketTarget.VM, "db_0", description="disk errors")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forewarn.control.standby import LeaseKeeper
-from forewarn.core.state import Changes
-from forewarn.store import Lease, Store
-from forewarn.store.lease import Tenure
+from forewarn_core.fleet.state import Changes
+from forewarn_server.control.standby import LeaseKeeper
+from forewarn_store import Lease, Store
+from forewarn_store.lease import Tenure
 from tests.postgres import PostgresServer
 from tests.store.story import begin, entry
 from tests.store.test_postgres import hold_commits

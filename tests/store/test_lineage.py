@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import RequestMaintenance
-from forewarn.store import Store, open_store
-from forewarn.store.backup import restore
-from forewarn.store.errors import StoreLost, StoreWentBack
-from forewarn.store.lineage import CommitFile, CommitId, read_signed_commit
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import RequestMaintenance
+from forewarn_store import Store, open_store
+from forewarn_store.backup import restore
+from forewarn_store.errors import StoreLost, StoreWentBack
+from forewarn_store.lineage import CommitFile, CommitId, read_signed_commit
 from tests.store.rewinding import Snapshot
 from tests.store.story import Story, begin, entry, poll
 

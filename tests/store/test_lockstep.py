@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.core.state import Changes
-from forewarn.store import HistoryPage, Store
-from forewarn.store.errors import StoreUnavailable, StoreUncertain
+from forewarn_core.fleet.state import Changes
+from forewarn_store import HistoryPage, Store
+from forewarn_store.errors import StoreUnavailable, StoreUncertain
 from tests.store.proxy import Proxy
 from tests.store.random_work import RandomWork
 from tests.store.story import Story, begin

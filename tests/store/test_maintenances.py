@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import Execution, OperationState
-from forewarn.core.maintenance import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import Execution, OperationState
+from forewarn_core.fleet.maintenance import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -14,10 +15,9 @@ from forewarn.core.maintenance import (
     TargetState,
     target_key,
 )
-from forewarn.core.state import Changes
-from forewarn.store import Store
-from forewarn.store.maintenances import HostState
-from forewarn.values import replace
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Store
+from forewarn_store.maintenances import HostState
 from tests.store.strategies import plan_saying
 from tests.store.test_round_trip import OPERATION
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.records import KINDS, columns_of
-from forewarn.store import Store, inspection, open_store
-from forewarn.store.engine import Transaction
-from forewarn.store.errors import (
+from forewarn_core.fleet.records import KINDS, columns_of
+from forewarn_store import Store, inspection, open_store
+from forewarn_store.engine import Transaction
+from forewarn_store.errors import (
     StoreContradiction,
     StoreMissing,
     StoreSchemaDiffers,
     StoreSchemaOld,
     StoreTooNew,
 )
-from forewarn.store.inspection import inspect_store
-from forewarn.store.lease import Tenure
-from forewarn.store.migrations import SchemaMigration, every_step, migrate, missing_steps
-from forewarn.store.statements import APART, TABLE_OF, column
+from forewarn_store.inspection import inspect_store
+from forewarn_store.lease import Tenure
+from forewarn_store.migrations import SchemaMigration, every_step, migrate, missing_steps
+from forewarn_store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
 from tests.store.story import begin
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.core.state import Changes
-from forewarn.store import Store, reading
-from forewarn.store.past_check import PastCheck
-from forewarn.store.reading import PastProgress
+from forewarn_base.clock import SystemClock
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Store, reading
+from forewarn_store.past_check import PastCheck
+from forewarn_store.reading import PastProgress
 from tests.store.story import Story, begin, entry
 from tests.waiting import wait_until
 

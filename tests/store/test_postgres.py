@@ -6,9 +6,9 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from forewarn.core.state import Changes
-from forewarn.store import HistoryPage, Store, open_store
-from forewarn.store.errors import (
+from forewarn_core.fleet.state import Changes
+from forewarn_store import HistoryPage, Store, open_store
+from forewarn_store.errors import (
     StoreAddressInvalid,
     StoreFull,
     StoreLost,

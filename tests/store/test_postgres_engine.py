@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from forewarn.core.state import Changes
-from forewarn.errors import ForewarnError
-from forewarn.store import Store, open_store, postgres
-from forewarn.store.errors import (
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.state import Changes
+from forewarn_store import Store, open_store, postgres
+from forewarn_store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import Cancel, RequestMaintenance
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.store import HistoryPage, OperationPage, Store, reading
-from forewarn.store.errors import StoreDamaged
-from forewarn.store.reading import PAGE_MAX, owners_text
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import EventState, OperationState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import Cancel, RequestMaintenance
+from forewarn_core.requests import ApprovalRequest
+from forewarn_store import HistoryPage, OperationPage, Store, reading
+from forewarn_store.errors import StoreDamaged
+from forewarn_store.reading import PAGE_MAX, owners_text
 from tests.store.story import Story, begin, entry
 
 Opener = Callable[[str], Store]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.draft import Terms
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.step import step
-from forewarn.core.stimulus import PlaneStimulus, Recover
-from forewarn.errors import ForewarnError
-from forewarn.ids import Ids
-from forewarn.protocol.documents import Document
-from forewarn.store import Store, open_store
-from forewarn.store.backup import back_up, restore
-from forewarn.store.errors import StoreWentBack
+from forewarn_base.errors import ForewarnError
+from forewarn_base.ids import Ids
+from forewarn_base.protocol.documents import Document
+from forewarn_core.fleet.draft import Terms
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.step import step
+from forewarn_core.fleet.stimulus import PlaneStimulus, Recover
+from forewarn_store import Store, open_store
+from forewarn_store.backup import back_up, restore
+from forewarn_store.errors import StoreWentBack
 from tests.store.random_work import RandomWork
 from tests.store.rewinding import Snapshot
 from tests.store.story import START_MS

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from forewarn.control.history_keeper import SLACK_MS, HistoryKeeper
-from forewarn.core.history import CHECKPOINT
-from forewarn.core.impact import Cause
-from forewarn.core.state import Changes, Image
-from forewarn.core.stimulus import CancelMaintenance, CreateMaintenance, RequestMaintenance
-from forewarn.errors import ForewarnError
-from forewarn.store import (
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.history import CHECKPOINT
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.state import Changes, Image
+from forewarn_core.fleet.stimulus import CancelMaintenance, CreateMaintenance, RequestMaintenance
+from forewarn_server.control.history_keeper import SLACK_MS, HistoryKeeper
+from forewarn_store import (
     HistoryPage,
     OperationPage,
     Retention,
@@ -24,11 +24,11 @@ from forewarn.store import (
     retention,
     sqlite,
 )
-from forewarn.store.errors import StoreLost
-from forewarn.store.images import image_columns
-from forewarn.store.migrations import migrate
-from forewarn.store.retention import DAY_MS, MAINTENANCE_TABLES, ExportFailed
-from forewarn.store.sqlite import SqliteEngine
+from forewarn_store.errors import StoreLost
+from forewarn_store.images import image_columns
+from forewarn_store.migrations import migrate
+from forewarn_store.retention import DAY_MS, MAINTENANCE_TABLES, ExportFailed
+from forewarn_store.sqlite import SqliteEngine
 from tests.clock import VirtualClock
 from tests.store.story import Story, begin, entry, live_records, replayed
 from tests.waiting import wait_until

@@ -8,18 +8,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forewarn.core.document import View
-from forewarn.core.draft import Draft, Terms, image_of
-from forewarn.core.history import Rows
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Event, EventState, Execution, Notice, Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
-from forewarn.core.state import TABLES, Changes, Image, State
-from forewarn.core.topology import Group, GroupKind, Health, Host
-from forewarn.store import HistoryPage, Store
-from forewarn.store.images import read_images
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.draft import Draft, Terms, image_of
+from forewarn_core.fleet.history import Rows
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import (
+    Event,
+    EventState,
+    Execution,
+    Notice,
+    Operation,
+    OperationState,
+)
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
+from forewarn_core.fleet.state import TABLES, Changes, Image, State
+from forewarn_core.fleet.topology import Group, GroupKind, Health, Host
+from forewarn_store import HistoryPage, Store
+from forewarn_store.images import read_images
 from tests.store import strategies
 from tests.store.story import Story, begin, entry, live_records, poll, replayed
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import ChangeTopology, CreateMaintenance, StartMaintenance
-from forewarn.core.topology import Host
-from forewarn.store import HistoryPage, Store, open_store
-from forewarn.store.concurrent_records import ConcurrentRecords
-from forewarn.store.errors import (
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import LIVE_OPERATION, OperationState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import ChangeTopology, CreateMaintenance, StartMaintenance
+from forewarn_core.fleet.topology import Host
+from forewarn_store import HistoryPage, Store, open_store
+from forewarn_store.concurrent_records import ConcurrentRecords
+from forewarn_store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
     StoreDriverMissing,
@@ -24,9 +24,9 @@ from forewarn.store.errors import (
     StoreInUse,
     StoreUnavailable,
 )
-from forewarn.store.migrations import every_step
-from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS, _in_states
-from forewarn.store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
+from forewarn_store.migrations import every_step
+from forewarn_store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS, _in_states
+from forewarn_store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
@@ -82,7 +82,7 @@ def test_locked_store_is_unavailable(story: Story, path: Path) -> None:
 
 def test_second_process_is_refused(story: Story, path: Path) -> None:
     """One process writes a file; the second is told which one has it. Source: L-7."""
-    command = "import sys; from forewarn.store import open_store; open_store(sys.argv[1])"
+    command = "import sys; from forewarn_store import open_store; open_store(sys.argv[1])"
     second = subprocess.run(
         [sys.executable, "-c", command, str(path)],
         cwd=ROOT,
@@ -259,7 +259,7 @@ def test_notice_wakes_another_thread(memory: Store) -> None:
 def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without psycopg the refusal says what to install."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "forewarn.store.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "forewarn_store.postgres", raising=False)
     with pytest.raises(StoreDriverMissing, match="psycopg") as missing:
         open_store("postgresql:///forewarn")
     assert "forewarn[server]" in missing.value.advice_text()

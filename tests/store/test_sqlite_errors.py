@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.errors import ForewarnError
-from forewarn.store import Store, open_store
-from forewarn.store.errors import (
+from forewarn_base.errors import ForewarnError
+from forewarn_store import Store, open_store
+from forewarn_store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,
@@ -20,8 +20,8 @@ from forewarn.store.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from forewarn.store.migrations import SchemaMigration, every_step, migrate
-from forewarn.store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
+from forewarn_store.migrations import SchemaMigration, every_step, migrate
+from forewarn_store.sqlite import LOG_INITIAL_BYTES, SqliteEngine
 from tests.store.story import begin
 
 Opener = Callable[[str], Store]

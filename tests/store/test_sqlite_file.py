@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.core.lifecycle import OperationState
-from forewarn.service.store_watch import StoreWatch
-from forewarn.store import Store, open_store
-from forewarn.store.errors import (
+from forewarn_base.clock import SystemClock
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_server.service.store_watch import StoreWatch
+from forewarn_store import Store, open_store
+from forewarn_store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
     StoreMissing,
@@ -24,9 +24,9 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
-from forewarn.store.past_check import PastCheck
-from forewarn.store.sqlite import LOG_INITIAL_BYTES
-from forewarn.store.sqlite_file import DatabaseFile
+from forewarn_store.past_check import PastCheck
+from forewarn_store.sqlite import LOG_INITIAL_BYTES
+from forewarn_store.sqlite_file import DatabaseFile
 from tests.store.story import Story
 from tests.store.test_sqlite import ROOT, large, writer_of
 from tests.waiting import wait_until
@@ -184,7 +184,7 @@ def test_second_process_is_refused_through_a_hard_link(story: Story, path: Path)
 
 def opened_elsewhere(path: Path) -> str:
     """What another process says that opens a store."""
-    command = "import sys; from forewarn.store import open_store; open_store(sys.argv[1])"
+    command = "import sys; from forewarn_store import open_store; open_store(sys.argv[1])"
     second = subprocess.run(
         [sys.executable, "-c", command, str(path)],
         cwd=ROOT,

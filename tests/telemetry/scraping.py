@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from forewarn.settings import Settings
+from forewarn_base.settings import Settings
 from tests.api.live import SETTINGS
 from tests.asking import ask
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.service.metadata_node import MetadataNode
-from forewarn.settings import (
+from forewarn_base.settings import (
     FeedSettings,
     LifecycleSettings,
     ListenSettings,
     NodeSettings,
     Settings,
 )
+from forewarn_core.access.roles import Role
+from forewarn_server.service.metadata_node import MetadataNode
 from tests.agent.programs import program
 from tests.api.live import FLEET, Live
 from tests.outbox.rig import Receiver, delivering

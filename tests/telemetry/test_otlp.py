@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from forewarn.settings import OtlpSettings
+from forewarn_base.settings import OtlpSettings
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Live
 from tests.outbox.rig import Receiver
 from tests.serving import Request

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from forewarn.access.roles import Role
+from forewarn_core.access.roles import Role
 from tests.access import seed_token
 from tests.agent.programs import free_port, running
 from tests.api.live import FLEET, Json
@@ -103,7 +103,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     told["token"] = seed_token(place / "forewarn.db", "h1", Role.NODE)
     (place / "service.toml").write_text(SERVICE.format(**told))
     (place / "node.toml").write_text(NODE.format(**told))
-    forewarn = (sys.executable, "-m", "forewarn.cli.main")
+    forewarn = (sys.executable, "-m", "forewarn_server.cli.main")
     serve = (*forewarn, "serve", "--config", str(place / "service.toml"))
     node = (*forewarn, "node", "run", "--config", str(place / "node.toml"))
     jobs = {name: f"127.0.0.1:{ports[name]}" for name in ("metrics", "node")}

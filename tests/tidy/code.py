@@ -22,32 +22,37 @@ BANNED_WORDS = {
 #: Every third-party package the product may import, and the rooms that may. A new one needs an ADR;
 #: a room that is not named here stays free of it, the agent of all of them.
 ROOMS_OF_PACKAGES = {
-    "uvloop": ("forewarn.service.process",),
-    "starlette": ("forewarn.api", "forewarn_azure", "forewarn_emulator", "forewarn.web"),
-    "uvicorn": ("forewarn.api.uvicorn_adapter",),
+    "uvloop": ("forewarn_server.service.process",),
+    "starlette": (
+        "forewarn_server.api",
+        "forewarn_azure",
+        "forewarn_emulator",
+        "forewarn_server.web",
+    ),
+    "uvicorn": ("forewarn_server.api.uvicorn_adapter",),
     "msgspec": (
-        "forewarn.api.responses",
-        "forewarn.replication.messages",
-        "forewarn.replication.requests",
-        "forewarn.store",
+        "forewarn_server.api.responses",
+        "forewarn_metadata.replication.messages",
+        "forewarn_core.requests",
+        "forewarn_store",
     ),
     "nats": ("forewarn_sinks.nats_sink",),
     "aiokafka": ("forewarn_sinks.kafka_sink",),
     "apprise": ("forewarn_sinks.apprise_sink",),
-    "opentelemetry": ("forewarn.telemetry.otlp",),
-    "prometheus_client": ("forewarn.telemetry",),
+    "opentelemetry": ("forewarn_server.telemetry.otlp",),
+    "prometheus_client": ("forewarn_server.telemetry",),
     "libvirt": ("forewarn_libvirt",),
     "openstack": ("forewarn_openstack.client",),
     "keystoneauth1": ("forewarn_openstack.client",),
-    "cryptography": ("forewarn.replication.tls",),
-    "jwt": ("forewarn.api.issuer", "forewarn.api.oidc"),
-    "psycopg": ("forewarn.store",),
-    "yaml": ("forewarn.validation", "forewarn.cli.structured"),
+    "cryptography": ("forewarn_metadata.replication.tls",),
+    "jwt": ("forewarn_server.api.issuer", "forewarn_server.api.oidc"),
+    "psycopg": ("forewarn_store",),
+    "yaml": ("forewarn_base.validation", "forewarn_server.cli.structured"),
     "cyclopts": (
-        *("forewarn.cli", "forewarn_cli"),
+        *("forewarn_server.cli", "forewarn_cli"),
         *("forewarn_conformance.command", "forewarn_emulator"),
     ),
-    "rich": ("forewarn.cli",),
+    "rich": ("forewarn_server.cli",),
     "tzlocal": ("forewarn_azure.configuration_routes",),
     "pytest": ("forewarn_emulator.testing",),
 }
@@ -131,15 +136,15 @@ def no_banned_names(source: Source) -> Found:
 @check(
     "src/*.py",
     bad="import time\nimport uuid\n",
-    good="from forewarn.clock import Clock\nfrom forewarn.ids import Ids\n",
+    good="from forewarn_base.clock import Clock\nfrom forewarn_base.ids import Ids\n",
 )
 def impurities_at_home(source: Source) -> Found:
     """Time is read in one module, randomness in another; everyone else is given the value."""
     homes = {
-        "time": ("forewarn.clock", "take `now_ms`, or a Clock at the edges"),
-        "random": ("forewarn.ids", "take ids, or an Ids at the edges"),
-        "secrets": ("forewarn.ids", "use Ids.token"),
-        "uuid": ("forewarn.ids", "use Ids.guid"),
+        "time": ("forewarn_base.clock", "take `now_ms`, or a Clock at the edges"),
+        "random": ("forewarn_base.ids", "take ids, or an Ids at the edges"),
+        "secrets": ("forewarn_base.ids", "use Ids.token"),
+        "uuid": ("forewarn_base.ids", "use Ids.guid"),
     }
     for line, name in source.imports():
         home, instead = homes.get(name.partition(".")[0], ("", ""))
@@ -209,11 +214,11 @@ def durations_have_units(source: Source) -> Found:
     "src/*.py",
     bad='q = "SELECT id FROM event"\n',
     good='q = queries["event_by_id"]\n',
-    at="src/forewarn/control/sample.py",
+    at="src/forewarn_server/control/sample.py",
 )
 def sql_in_the_store(source: Source) -> Found:
     """SQL has one home, and there it lives in `.sql`."""
-    if _within(source.module, "forewarn.store"):
+    if _within(source.module, "forewarn_store"):
         return
     pattern = r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM)\b"
     for node in source.walk(ast.Constant):

@@ -2,7 +2,7 @@
 
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
     # (check, path, name of the thing or "") -> reason
-    ("no_workplace", "src/forewarn/metadata/instance.py", ""): (
+    ("no_workplace", "packages/forewarn-metadata/src/forewarn_metadata/endpoint/instance.py", ""): (
         "where a VM keeps its users' keys, as instance metadata says it"
     ),
     ("tests_do_not_sleep", "tests/e2e/clients/poll.py", "time.sleep"): (
@@ -11,7 +11,7 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("tests_do_not_sleep", "tests/e2e/clients/with_requests.py", "time.sleep"): (
         "a client like those in use, run as a program of its own: it polls and sleeps"
     ),
-    ("assigned_outside", "src/forewarn/agent/core/step_table.py", "run"): (
+    ("assigned_outside", "packages/forewarn-agent/src/forewarn/agent/core/step_table.py", "run"): (
         "the number of a run; a check of the conformance suite holds a callable by this name"
     ),
 }

@@ -13,21 +13,21 @@ from tests.tidy.house import ROOT, Finding, Source
 
 ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
-    "forewarn.cli.main": "the command",
+    "forewarn_server.cli.main": "the command",
     "forewarn.testing": "tests of other people import it",
     "forewarn.emulator.options": "the same",
     "forewarn.job": "applications import it",
-    "forewarn.core.history": "replay, against which tests and the simulator hold the state",
+    "forewarn_core.fleet.history": "replay, against which tests and the simulator hold the state",
 }
 
 #: What the agent imports. Every mebibyte here is paid once in every VM of a fleet.
 LIGHT_MODULES = (
     "forewarn",
-    "forewarn.clock",
-    "forewarn.errors",
-    "forewarn.ids",
-    "forewarn.protocol.approvals",
-    "forewarn.protocol.documents",
+    "forewarn_base.clock",
+    "forewarn_base.errors",
+    "forewarn_base.ids",
+    "forewarn_base.protocol.approvals",
+    "forewarn_base.protocol.documents",
 )
 
 #: What those may not pull in; resident memory on 3.11: `http.client` 6 MiB, `asyncio` 9 on its own,
@@ -118,7 +118,7 @@ def _is_error(name: str, bases: dict[str, set[str]]) -> bool:
 
 
 #: What a bare install must be able to import: agent and SDK.
-CLIENT_ROOMS = ("forewarn.agent", "forewarn.protocol")
+CLIENT_ROOMS = ("forewarn.agent", "forewarn_base.protocol")
 
 
 def unimportable(modules: Iterable[str]) -> list[str]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from forewarn.api import outbox_routes
-from forewarn.api.app import every_route
-from forewarn.api.routes import routes_of
-from forewarn.api.service_routes import process_routes
-from forewarn.core.actions import ACTIONS
+from forewarn_core.fleet.actions import ACTIONS
 from forewarn_emulator import routes as emulator_routes
+from forewarn_server.api import outbox_routes
+from forewarn_server.api.app import every_route
+from forewarn_server.api.routes import routes_of
+from forewarn_server.api.service_routes import process_routes
 from tools.docs.reference import page
 
 if TYPE_CHECKING:

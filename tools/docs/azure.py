@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forewarn.access.roles import Permission
 from forewarn_azure.app import every_route
+from forewarn_core.access.roles import Permission
 from tools.docs.reference import page
 
 # Each line of a document is a sentence of any length.

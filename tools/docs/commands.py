@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from cyclopts import App
 from cyclopts.argument import Argument as Parameter
 
-from forewarn import exit_codes
 from forewarn.agent.cli import ACTIONS, add_arguments
-from forewarn.cli.application import PARAMETER, root
-from forewarn.cli.nouns import NOUNS
+from forewarn_base import exit_codes
+from forewarn_server.cli.application import PARAMETER, root
+from forewarn_server.cli.nouns import NOUNS
 from tools.docs.reference import page, table
 
 Row = tuple[str, str]

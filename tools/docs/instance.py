@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSIONS, LISTS, SAME_AS
+from forewarn_metadata.endpoint.instance_fields import (
+    COMPUTE,
+    DATA_DISK,
+    INSTANCE_VERSIONS,
+    LISTS,
+    SAME_AS,
+)
 from tools.docs.reference import page, table
 
 #: Attribute -> source of its value, for attributes with sources besides `instance`.

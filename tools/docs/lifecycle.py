@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from forewarn.core.lifecycle import EVENT_MOVES, OPERATION_MOVES, SHOWN_AS, EventState, Move
-from forewarn.core.lifecycle import OperationState as OpState
+from forewarn_core.fleet.lifecycle import EVENT_MOVES, OPERATION_MOVES, SHOWN_AS, EventState, Move
+from forewarn_core.fleet.lifecycle import OperationState as OpState
 
 BOX_WIDTH, BOX_HEIGHT = 132, 46
 SHEET_WIDTH, SHEET_HEIGHT = 860, 560

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from forewarn.outbox.delivery import DeliveryState
-from forewarn.outbox.destinations import SINKS
-from forewarn.outbox.sink import DestinationOptions, SinkKind
-from forewarn.validation.fields import Boolean, Integer, Number, ValueType
-from forewarn.validation.forms import Field, ListOf, form_of
+from forewarn_base.validation.fields import Boolean, Integer, Number, ValueType
+from forewarn_base.validation.forms import Field, ListOf, form_of
+from forewarn_server.outbox.delivery import DeliveryState
+from forewarn_server.outbox.destinations import SINKS
+from forewarn_server.outbox.sink import DestinationOptions, SinkKind
 from forewarn_sinks.apprise_sink import INCLUDE
 from tools.docs.reference import page, table
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forewarn.core.lifecycle import ALERT_MOVES
-from forewarn.core.maintenance import PHASE_MOVES
+from forewarn_core.fleet.lifecycle import ALERT_MOVES
+from forewarn_core.fleet.maintenance import PHASE_MOVES
 from tools.docs.lifecycle import BOX_HEIGHT, BOX_WIDTH, STYLE, Point, text
 
 SHEET_WIDTH, SHEET_HEIGHT = 900, 640

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.api.policy_file import POLICY, table_forms
-from forewarn.validation.fields import (
+from forewarn_base.validation.fields import (
     Boolean,
     Choice,
     Duration,
@@ -14,7 +13,8 @@ from forewarn.validation.fields import (
     Timestamp,
     ValueType,
 )
-from forewarn.validation.forms import Field, Form, ListOf, Named
+from forewarn_base.validation.forms import Field, Form, ListOf, Named
+from forewarn_server.api.policy_file import POLICY, table_forms
 from tools.docs.reference import page, table
 
 _WORDS = {

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
-from forewarn import settings
-from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
-from forewarn.errors import ForewarnError, every_error
-from forewarn.rules.blockers import Code, Judge, every_code
+from forewarn_base import settings
+from forewarn_base.errors import ForewarnError, every_error
+from forewarn_core.fleet.impact import NOTICE_S, TRAITS, Source, Traits
+from forewarn_core.rules.blockers import Code, Judge, every_code
 from tools.product import modules
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"

@@ -108,7 +108,7 @@ def build(source: Path, output: Path, *, for_debian: bool) -> None:
     for shell, name in SHELLS.items():
         script = output / "completion" / shell / name
         script.parent.mkdir(parents=True)
-        script.write_bytes(run("-m", "forewarn.cli.main", "completion", shell))
+        script.write_bytes(run("-m", "forewarn_server.cli.main", "completion", shell))
     share = (
         source / "build" / "share"
     )  # tools/hatch_build.py reads the wheel's data from this directory

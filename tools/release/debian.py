@@ -29,7 +29,7 @@ PROGRAMS = ("dpkg-buildpackage", "dh")
 LIBRARY = f"usr/lib/forewarn/lib/python{PYTHON}/site-packages"
 LAUNCHER = """#!/usr/lib/forewarn/bin/python3
 import sys
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 sys.exit(main())
 """
 VENV = f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n"

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from forewarn import exit_codes
-from forewarn.cli.nouns import NOUNS
+from forewarn_base import exit_codes
+from forewarn_server.cli.nouns import NOUNS
 from tools.docs.commands import (
     Argument,
     Command,

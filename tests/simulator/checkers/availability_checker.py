@@ -12,16 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from forewarn.api.availability_routes import RECORD
-from forewarn.core.availability import Period, TenureKey, availability
-from forewarn.core.availability_records import AvailabilityRecord
-from forewarn.core.history import Rows
-from forewarn.core.records import Columns
-from forewarn.core.state import Entry, State
-from forewarn.store import AvailabilityPage
-from forewarn.store.reading import StoreReader
-from forewarn.validation.durations import written
-from forewarn.values import replace
+from forewarn_base.validation.durations import written
+from forewarn_base.values import replace
+from forewarn_core.fleet.availability import Period, TenureKey, availability
+from forewarn_core.fleet.availability_records import AvailabilityRecord
+from forewarn_core.fleet.history import Rows
+from forewarn_core.fleet.records import Columns
+from forewarn_core.fleet.state import Entry, State
+from forewarn_server.api.availability_routes import RECORD
+from forewarn_store import AvailabilityPage
+from forewarn_store.reading import StoreReader
 from tests.simulator.world.crash_points import Violation
 
 _PROCEDURE = Path(__file__).resolve().parents[3] / "docs/howto/check-availability.py"

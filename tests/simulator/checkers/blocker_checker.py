@@ -7,15 +7,17 @@ taken away, and then nobody may name it any more. Nothing of the world is change
 from collections import Counter
 from collections.abc import Callable
 
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core import stimulus as stimuli
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Due, Maintenance, MaintenanceState
-from forewarn.core.policy import NoticePolicy, maintenance_policy
-from forewarn.core.state import State
-from forewarn.core.step import step
-from forewarn.core.stimulus import (
+from forewarn_base.errors import CallerError
+from forewarn_base.ids import Ids
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import Due, Maintenance, MaintenanceState
+from forewarn_core.fleet.policy import NoticePolicy, maintenance_policy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.step import step
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     GatePassed,
     PlaneStimulus,
@@ -23,12 +25,10 @@ from forewarn.core.stimulus import (
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.why import why_host, why_maintenance
-from forewarn.errors import CallerError
-from forewarn.ids import Ids
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.blockers import Blocker, Code, code_of
-from forewarn.values import replace
+from forewarn_core.fleet.why import why_host, why_maintenance
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.blockers import Blocker, Code, code_of
+from forewarn_server.control.planning import plan_made, planner_task
 from tests.simulator.world.crash_points import Violation
 
 #: Steps in which what follows from a blocker's end must have come.

@@ -7,9 +7,9 @@ single answer says is checked in `invariants.py`, what is durable in `state_chec
 from collections.abc import Callable
 from functools import partial
 
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes
 from tests.simulator.checkers.client_history import ClientHistory, Exchange
 from tests.simulator.checkers.contract import DAY_MS, is_a_users_wish, view_owed
 from tests.simulator.checkers.state_checker import StateChecker

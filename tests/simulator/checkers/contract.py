@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from email.utils import formatdate
 from functools import lru_cache
 
-from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.topology import Group, Topology, Vm
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_core.fleet.lifecycle import Event, Operation
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.topology import Group, Topology, Vm
 
 #: Least notice of each impact in seconds; a group may set more for Terminate. Source: N-1.
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}

@@ -6,9 +6,9 @@ here. The rules are written a second time, from the documents. Source: C-5.
 
 from forewarn.agent.core.records import APPROVED, HELD, READY, EventRecord
 from forewarn.agent.core.rules import STAND_IN_S
-from forewarn.core.lifecycle import EventState
-from forewarn.core.state import Changes
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_core.fleet.lifecycle import EventState
+from forewarn_core.fleet.state import Changes
 from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import EventQueue

@@ -7,16 +7,16 @@ is called in here. Nothing is changed.
 from collections import Counter
 from collections.abc import Iterator
 
-from forewarn.core.deferrals import Deferral, DeferralState
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import Due, Maintenance, MaintenanceState, Planning
-from forewarn.core.owner_choices import Decision, OwnerChoice
-from forewarn.core.state import Changes, State
-from forewarn.core.ticket import Ticket, TicketType
-from forewarn.core.topology import Topology
-from forewarn.planning.plan import HandBack
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.deferrals import Deferral, DeferralState
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.maintenance import Due, Maintenance, MaintenanceState, Planning
+from forewarn_core.fleet.owner_choices import Decision, OwnerChoice
+from forewarn_core.fleet.state import Changes, State
+from forewarn_core.fleet.ticket import Ticket, TicketType
+from forewarn_core.fleet.topology import Topology
+from forewarn_core.planning.plan import HandBack
+from forewarn_core.planning.policy import MaintenancePolicy
 from tests.simulator.checkers.contract import OWED_S
 from tests.simulator.checkers.host_order_checker import tests_of, untested
 from tests.simulator.world.crash_points import Violation

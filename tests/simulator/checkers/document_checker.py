@@ -6,9 +6,9 @@ What a node shows of it and what a VM reads is checked in `invariants.py`.
 from collections import Counter
 from collections.abc import Iterable
 
-from forewarn.core.document import View
-from forewarn.core.state import Changes, State
-from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.state import Changes, State
 from tests.simulator.checkers.contract import row_owed, row_shown, views_owed
 from tests.simulator.world.crash_points import Violation
 

@@ -5,11 +5,11 @@ No rule of the core or the planner is called in here.
 
 from collections.abc import Mapping
 
-from forewarn.core.maintenance import Maintenance, Target
-from forewarn.core.state import State
-from forewarn.core.topology import Topology
-from forewarn.planning.plan import HostOrder
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.maintenance import Maintenance, Target
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.topology import Topology
+from forewarn_core.planning.plan import HostOrder
 
 
 @value

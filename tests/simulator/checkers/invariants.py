@@ -7,15 +7,15 @@ answered.
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from forewarn.core.lifecycle import Alert, Event, EventState, Operation, OperationState
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.records import Record
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import Acknowledge, Cancel, PlaneStimulus, Retry
-from forewarn.ids import Ids
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange
+from forewarn_base.ids import Ids
+from forewarn_base.protocol.documents import Document
+from forewarn_core.fleet.lifecycle import Alert, Event, EventState, Operation, OperationState
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.records import Record
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import Acknowledge, Cancel, PlaneStimulus, Retry
+from forewarn_metadata.replication.messages import DocumentChange
 from tests.core.replay import Replay
 from tests.simulator.checkers.client_checker import ClientChecker
 from tests.simulator.checkers.contract import (

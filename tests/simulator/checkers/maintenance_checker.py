@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Literal, TypeAlias
 
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.maintenance import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import Event, Operation
+from forewarn_core.fleet.maintenance import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
@@ -19,14 +20,13 @@ from forewarn.core.maintenance import (
     Target,
     TargetState,
 )
-from forewarn.core.policy import NoticePolicy, maintenance_policy
-from forewarn.core.state import Changes, State
-from forewarn.core.topology import Topology
-from forewarn.planning import checker
-from forewarn.planning.plan import FleetState as Beside
-from forewarn.planning.plan import Live, PlanEntry, VmMove
-from forewarn.planning.policy import MaintenancePolicy, Scope
-from forewarn.values import replace
+from forewarn_core.fleet.policy import NoticePolicy, maintenance_policy
+from forewarn_core.fleet.state import Changes, State
+from forewarn_core.fleet.topology import Topology
+from forewarn_core.planning import checker
+from forewarn_core.planning.plan import FleetState as Beside
+from forewarn_core.planning.plan import Live, PlanEntry, VmMove
+from forewarn_core.planning.policy import MaintenancePolicy, Scope
 from tests.simulator.checkers.contract import OWED_S, is_fault, is_routine, obstacle, waived
 from tests.simulator.checkers.declaration_checker import DeclarationChecker
 from tests.simulator.checkers.host_order_checker import orders_at, untested

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.state import State
-from forewarn.core.topology import Host, Topology
-from forewarn.planning.policy import Budget, MaintenancePolicy
-from forewarn.planning.wall_clock import open_throughout
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.topology import Host, Topology
+from forewarn_core.planning.policy import Budget, MaintenancePolicy
+from forewarn_core.planning.wall_clock import open_throughout
 
 #: What a budget counts for: its scope, and the name in it.
 Key = tuple[str, str]

@@ -7,10 +7,10 @@ are written from the contract; where VMs are is looked up in what is durable.
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from forewarn.core.lifecycle import Event, EventState
-from forewarn.core.state import Changes
-from forewarn.protocol.documents import Document
-from forewarn.replication.messages import DocumentChange
+from forewarn_base.protocol.documents import Document
+from forewarn_core.fleet.lifecycle import Event, EventState
+from forewarn_core.fleet.state import Changes
+from forewarn_metadata.replication.messages import DocumentChange
 from tests.simulator.checkers.node_notice import SETTLE_MS, FarNode, NodeNoticeChecker
 from tests.simulator.checkers.node_records import NodeRecords
 from tests.simulator.checkers.state_checker import StateChecker

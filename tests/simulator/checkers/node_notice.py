@@ -7,10 +7,10 @@ are sent and how they answer is checked in `node_checker.py`.
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.state import Changes
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.state import Changes
+from forewarn_core.planning.policy import MaintenancePolicy
 from tests.simulator.checkers.state_checker import StateChecker
 from tests.simulator.world.crash_points import Violation
 

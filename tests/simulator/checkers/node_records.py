@@ -5,8 +5,8 @@ Nothing is checked in here (`node_checker.py`).
 
 from collections.abc import Collection, Iterator
 
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.state import Changes, State
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.state import Changes, State
 from tests.simulator.checkers.contract import view_owed
 
 Hosts = frozenset[str]

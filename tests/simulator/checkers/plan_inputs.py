@@ -1,17 +1,17 @@
-"""What the checker of plans is given: read from the state, apart from `forewarn.control.planning`.
+"""What the checker of plans is given: read from the state, apart from `forewarn_server.control.planning`.
 
 The planner and its checker get the same input in the product, so a wrong conversion deceives both.
 """
 
 from collections import Counter
 
-from forewarn.core.maintenance import Maintenance, MaintenancePlan
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.topology import Host
-from forewarn.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn.planning.plan import HandBack, HostOrder, Plan, PlanRequest
-from forewarn.planning.plan_text import PlanBody
+from forewarn_core.fleet.maintenance import Maintenance, MaintenancePlan
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.topology import Host
+from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
+from forewarn_core.planning.plan import HandBack, HostOrder, Plan, PlanRequest
+from forewarn_core.planning.plan_text import PlanBody
 
 
 def fleet_of_state(state: State, maintenance: Maintenance, policy: NoticePolicy) -> Fleet:

@@ -7,10 +7,10 @@ shown, begun and answered in `invariants.py`.
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes, State
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.lifecycle import Event, EventState, Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes, State
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     DriverAborted,
     DriverDone,
@@ -18,8 +18,8 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     Reports,
 )
-from forewarn.core.topology import Topology
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.topology import Topology
+from forewarn_core.requests import ApprovalRequest
 from tests.simulator.checkers.contract import (
     OWED_S,
     is_a_users_wish,

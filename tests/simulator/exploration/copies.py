@@ -3,8 +3,8 @@
 import copy
 from typing import TypeVar
 
-from forewarn.core.maintenance import TargetProgress
-from forewarn.core.state import State
+from forewarn_core.fleet.maintenance import TargetProgress
+from forewarn_core.fleet.state import State
 
 T = TypeVar("T")
 #: Tables of maintenances, which only a world with a declaration has.

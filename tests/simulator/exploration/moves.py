@@ -5,8 +5,8 @@ The process, its node, VMs and drivers; what people may do is in `people.py`.
 
 from collections.abc import Iterator
 
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.stimulus import (
     DriverAborted,
     DriverBegun,
     DriverDone,
@@ -15,7 +15,7 @@ from forewarn.core.stimulus import (
     NoticeShown,
     PlaneStimulus,
 )
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.requests import ApprovalRequest
 from tests.simulator.exploration.people import People
 from tests.simulator.exploration.points import Duty, Point
 from tests.simulator.exploration.situations import GRAIN_MS, Effect, Shown, Situations

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.state import State
-from forewarn.core.stimulus import (
+from forewarn_core.fleet.lifecycle import EventState, OperationState
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     Cancel,
     Complete,
@@ -18,8 +18,8 @@ from forewarn.core.stimulus import (
     Repair,
     Retry,
 )
-from forewarn.core.topology import Health
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.topology import Health
+from forewarn_core.requests import ApprovalRequest
 from tests.simulator.exploration.situation_promises import check_in_time
 from tests.simulator.exploration.situations import Effect, Situations
 from tests.simulator.exploration.worlds import SmallWorld

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.records import to_row
-from forewarn.core.state import TABLES
-from forewarn.core.stimulus import DriverAborted, DriverDone, Recover, Retry
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.fleet.lifecycle import EventState, OperationState
+from forewarn_core.fleet.records import to_row
+from forewarn_core.fleet.state import TABLES
+from forewarn_core.fleet.stimulus import DriverAborted, DriverDone, Recover, Retry
+from forewarn_core.requests import ApprovalRequest
 from tests.simulator.checkers.contract import (
     OWED_S,
     is_fault,
@@ -25,11 +25,11 @@ from tests.simulator.exploration.copies import cloned
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import State
-    from forewarn.core.step import StepResult
-    from forewarn.core.stimulus import PlaneStimulus
+    from forewarn_core.fleet.lifecycle import Operation
+    from forewarn_core.fleet.policy import NoticePolicy
+    from forewarn_core.fleet.state import State
+    from forewarn_core.fleet.step import StepResult
+    from forewarn_core.fleet.stimulus import PlaneStimulus
     from tests.simulator.exploration.situations import Situation
 
 S, E = OperationState, EventState

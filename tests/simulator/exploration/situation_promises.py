@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.core.indexes import places_of
-from forewarn.core.lifecycle import Alert, EventState, OperationState
+from forewarn_core.fleet.indexes import places_of
+from forewarn_core.fleet.lifecycle import Alert, EventState, OperationState
 from tests.simulator.checkers.contract import is_owed_notice, views_owed
 from tests.simulator.checkers.document_checker import DocumentChecker
 from tests.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.policy import NoticePolicy
-    from forewarn.core.state import State
+    from forewarn_core.fleet.lifecycle import Operation
+    from forewarn_core.fleet.policy import NoticePolicy
+    from forewarn_core.fleet.state import State
     from tests.simulator.exploration.situations import Situation
 
 S, E = OperationState, EventState

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from forewarn.control.planning import plan_made, planner_task
-from forewarn.core.draft import Terms
-from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes, State
-from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import PlaneStimulus, Recover, Tick
-from forewarn.errors import CallerError
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.draft import Terms
+from forewarn_core.fleet.lifecycle import Alert, Operation, OperationState
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes, State
+from forewarn_core.fleet.step import next_deadline_ms, step
+from forewarn_core.fleet.stimulus import PlaneStimulus, Recover, Tick
+from forewarn_server.control.planning import plan_made, planner_task
 from tests.simulator.exploration import promises
 from tests.simulator.exploration.copies import cloned
 from tests.simulator.exploration.situation_promises import check_situation

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.owner_choices import Decision
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     AskDeferral,
     CancelMaintenance,
@@ -20,10 +21,9 @@ from forewarn.core.stimulus import (
     PlaneStimulus,
     RequestMaintenance,
 )
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.hand_back import Severity
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.hand_back import Severity
 
 #: How far ahead failures are foreseen: days would only be more of the same time.
 PREDICTION_S = 1500

@@ -3,11 +3,11 @@
 Times are relative to the world's beginning.
 """
 
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.why import why
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.rules.blockers import Blocker, code_of
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.lifecycle import Alert, Operation, OperationState
+from forewarn_core.fleet.why import why
+from forewarn_core.rules.blockers import Blocker, code_of
 from tests.simulator.transcripts.time_spans import moment
 from tests.simulator.world.deployment import Deployment
 

@@ -6,9 +6,11 @@ No expectation is compared in here (`transcript.py`), no change is reported (`ch
 from collections.abc import Callable
 from functools import partial
 
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation
-from forewarn.core.stimulus import (
+from forewarn_base.errors import ForewarnError
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     Cancel,
     ChangeTopology,
@@ -21,9 +23,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.errors import ForewarnError
-from forewarn.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
 from tests.simulator.transcripts.change_report import ChangeReport
 from tests.simulator.transcripts.fault_commands import FaultCommands
 from tests.simulator.transcripts.grammar import Options, Words, meant, read

@@ -5,7 +5,7 @@ What people, machines and drivers do is in `commands.py`.
 
 from collections.abc import Callable
 
-from forewarn.core.stimulus import GroupsPolled
+from forewarn_core.fleet.stimulus import GroupsPolled
 from tests.simulator.transcripts.grammar import Options, Words
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 from tests.simulator.transcripts.time_spans import seconds

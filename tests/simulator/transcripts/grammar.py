@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from forewarn.core.impact import Impact, Source
-from forewarn.core.topology import GroupKind
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.impact import Impact, Source
+from forewarn_core.fleet.topology import GroupKind
 from tests.simulator.transcripts.time_spans import DAY_S, SPAN_S_MAX, clock_time, seconds
 
 Words = tuple[str, ...]

@@ -5,13 +5,13 @@
 
 from collections.abc import Callable
 
-from forewarn.core import stimulus as stimuli
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import PlaneStimulus
-from forewarn.core.why import why_host, why_maintenance
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
-from forewarn.store import HistoryPage
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import PlaneStimulus
+from forewarn_core.fleet.why import why_host, why_maintenance
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
+from forewarn_store import HistoryPage
 from tests.simulator.transcripts.grammar import Options, Words
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment
 from tests.simulator.transcripts.time_spans import clock_time, seconds

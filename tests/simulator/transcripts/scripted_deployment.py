@@ -11,16 +11,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from forewarn.control.driver_calls import Executor
-from forewarn.control.gate_checks import make_gates
-from forewarn.control.planner_host import PlannerHost
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.stimulus import GateFailed, GatePassed
-from forewarn.core.topology import Vm
-from forewarn.drivers import Progress, Task
-from forewarn.protocol.versions import VERSIONS
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.stimulus import GateFailed, GatePassed
+from forewarn_core.fleet.topology import Vm
+from forewarn_drivers import Progress, Task
+from forewarn_server.control.driver_calls import Executor
+from forewarn_server.control.gate_checks import make_gates
+from forewarn_server.control.planner_host import PlannerHost
 from tests.simulator.checkers.maintenance_checker import MaintenanceChecker
 from tests.simulator.world.agent_habits import AgentHabits
 from tests.simulator.world.control_process import SimulatedControl

@@ -7,8 +7,8 @@ tests/transcripts/README.md.
 from collections.abc import Iterator
 from contextlib import closing
 
-from forewarn.errors import CallerError
-from forewarn.values import value
+from forewarn_base.errors import CallerError
+from forewarn_base.values import value
 from tests.simulator.transcripts.commands import CommandRunner
 from tests.simulator.world.crash_points import Violation
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from forewarn.agent.core.values import ApproveIntent, HookIntent, Intent
 from forewarn.agent.poller import APPROVAL_MS
-from forewarn.protocol.approvals import render_approval
-from forewarn.protocol.documents import read_document
-from forewarn.protocol.versions import VERSIONS
+from forewarn_base.protocol.approvals import render_approval
+from forewarn_base.protocol.documents import read_document
+from forewarn_base.protocol.versions import VERSIONS
 from tests.simulator.transcripts.change_report import ChangeReport
 from tests.simulator.transcripts.grammar import Options, Words, meant
 from tests.simulator.transcripts.scripted_deployment import ScriptedDeployment

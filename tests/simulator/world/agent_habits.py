@@ -4,7 +4,7 @@ Nothing is done by habit in here (`machine.py`).
 """
 
 from forewarn.agent.core.rules import Match, PreparationStep, Rule, default_rules
-from forewarn.values import value
+from forewarn_base.values import value
 
 
 @value

@@ -11,19 +11,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from forewarn.clock import SystemClock
-from forewarn.control.driver_calls import CallLimits, DriverSetup, Executor
-from forewarn.control.gate_checks import Gate
-from forewarn.control.inbox import Stopping, Submission
-from forewarn.control.plane import ControlPlane
-from forewarn.control.run_loop import RETRY_S, ControlLoop
-from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import PlaneStimulus, PlannerReport
-from forewarn.drivers import Driver, Task
-from forewarn.errors import ForewarnError
-from forewarn.replication.messages import DocumentChange, PublishResult
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import PlaneStimulus, PlannerReport
+from forewarn_drivers import Driver, Task
+from forewarn_metadata.replication.messages import DocumentChange, PublishResult
+from forewarn_server.control.driver_calls import CallLimits, DriverSetup, Executor
+from forewarn_server.control.gate_checks import Gate
+from forewarn_server.control.inbox import Stopping, Submission
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.run_loop import RETRY_S, ControlLoop
 from tests.simulator.world.crash_points import Crash, CrashPoint, Violation
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.simulated_store import SimulatedStore

@@ -12,7 +12,7 @@ from forewarn.agent.core.coordination import turn
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.records import DONE, FAILED, READY
 from forewarn.agent.core.values import PeersSeen
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 
 #: A machine.
 M_contra = TypeVar("M_contra", contravariant=True)

@@ -13,16 +13,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from forewarn.control.driver_calls import Executor
-from forewarn.control.gate_checks import Gate
-from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes
-from forewarn.core.topology import Topology, Vm
-from forewarn.drivers import Driver
-from forewarn.ids import Ids
-from forewarn.replication import messages as feed
-from forewarn.settings import MetadataSettings
+from forewarn_base.ids import Ids
+from forewarn_base.settings import MetadataSettings
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.topology import Topology, Vm
+from forewarn_drivers import Driver
+from forewarn_metadata.replication import messages as feed
+from forewarn_server.control.driver_calls import Executor
+from forewarn_server.control.gate_checks import Gate
 from tests.simulator.checkers.coordination_checker import CoordinationChecker
 from tests.simulator.checkers.invariants import InvariantChecker
 from tests.simulator.world.control_process import BugLog, ProcessEnvironment, SimulatedControl

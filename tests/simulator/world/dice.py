@@ -6,7 +6,7 @@ No clock and no decision about what is drawn for may live here.
 from collections.abc import Sequence
 from typing import TypeVar
 
-from forewarn.ids import Ids
+from forewarn_base.ids import Ids
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Documents as machines and the checkers read them: the same bytes once for all."""
 
-from forewarn.protocol.documents import Document, read_document
+from forewarn_base.protocol.documents import Document, read_document
 
 DOCUMENTS_MAX = 4096
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forewarn.core.impact import Impact
-from forewarn.core.lifecycle import Operation
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.simulated import duration_s
+from forewarn_core.fleet.impact import Impact
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.simulated import duration_s
 from tests.simulator.world.crash_points import CrashPoint, NeverReturns, Violation
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue

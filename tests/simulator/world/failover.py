@@ -7,9 +7,9 @@ failovers the lease is not simulated: a renewal that nobody contests changes not
 
 from contextlib import suppress
 
-from forewarn.control.standby import RENEWALS, TERM_MS
-from forewarn.errors import PeerError
-from forewarn.store.lease import Tenure
+from forewarn_base.errors import PeerError
+from forewarn_server.control.standby import RENEWALS, TERM_MS
+from forewarn_store.lease import Tenure
 from tests.simulator.world.control_process import SimulatedControl, SteppedLoop
 from tests.simulator.world.deployment import Deployment
 from tests.simulator.world.event_queue import EventQueue

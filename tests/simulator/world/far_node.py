@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from forewarn.ids import Ids
-from forewarn.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
-from forewarn.replication.messages import DocumentChange, Upstream
-from forewarn.replication.node_store import NodeStore
-from forewarn.replication.requests import ApprovalRequest, RequestAnswer
-from forewarn.replication.spool import FILE as SPOOLED
-from forewarn.replication.spool import Spool
-from forewarn.replication.worker_client import WorkerClient
-from forewarn.replication.worker_streams import SILENT_BEATS
-from forewarn.settings import MetadataSettings
-from forewarn.values import value
+from forewarn_base.ids import Ids
+from forewarn_base.settings import MetadataSettings
+from forewarn_base.values import value
+from forewarn_core.requests import ApprovalRequest, RequestAnswer
+from forewarn_metadata.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn_metadata.replication.messages import DocumentChange, Upstream
+from forewarn_metadata.replication.node_store import NodeStore
+from forewarn_metadata.replication.spool import FILE as SPOOLED
+from forewarn_metadata.replication.spool import Spool
+from forewarn_metadata.replication.worker_client import WorkerClient
+from forewarn_metadata.replication.worker_streams import SILENT_BEATS
 from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import Violation
 from tests.simulator.world.event_queue import EventQueue

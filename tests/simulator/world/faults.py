@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from forewarn.core.lifecycle import Operation
-from forewarn.drivers.simulated import duration_s
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_drivers.simulated import duration_s
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.crash_points import POINTS
 from tests.simulator.world.dice import Dice

@@ -10,13 +10,13 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from forewarn.replication.worker_client import LINE_BYTES_MAX
+from forewarn_metadata.replication.worker_client import LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from forewarn.replication.http_stream import Streams
+    from forewarn_metadata.replication.http_stream import Streams
     from tests.simulator.world.dice import Dice
     from tests.simulator.world.event_queue import EventQueue
     from tests.simulator.world.virtual_loop import VirtualLoop

@@ -7,9 +7,9 @@ import hashlib
 
 import msgspec
 
-from forewarn.core.history import Rows
-from forewarn.core.state import Entry
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.history import Rows
+from forewarn_core.fleet.state import Entry
 from tests.simulator.world.simulated_store import SimulatedStore
 
 _line = msgspec.json.Encoder().encode

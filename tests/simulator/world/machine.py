@@ -28,8 +28,8 @@ from forewarn.agent.core.values import (
     StopIntent,
     TimePassed,
 )
-from forewarn.protocol.approvals import render_approval
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.approvals import render_approval
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.agent_disk import AgentDisk
 from tests.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, RETRY_MS, rules_of

@@ -1,6 +1,6 @@
 """What does not change about a simulated machine: its name, its clock, the habits of its people."""
 
-from forewarn.values import value
+from forewarn_base.values import value
 from tests.simulator.world.agent_habits import AgentHabits
 from tests.simulator.world.event_queue import DAY_MS, START_MS
 

@@ -3,16 +3,16 @@
 What becomes of a word is decided by the product. Each activity draws from its own stream.
 """
 
-from forewarn.core import stimulus as stimuli
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance import Maintenance, MaintenanceState
-from forewarn.core.policy import maintenance_policy
-from forewarn.core.stimulus import ChangeTopology, PlaneStimulus
-from forewarn.core.topology import select
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
-from forewarn.rules.local_time import Window
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_core.fleet.maintenance import Maintenance, MaintenanceState
+from forewarn_core.fleet.policy import maintenance_policy
+from forewarn_core.fleet.stimulus import ChangeTopology, PlaneStimulus
+from forewarn_core.fleet.topology import select
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.rules.local_time import Window
 from tests.simulator.world import tenants
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS

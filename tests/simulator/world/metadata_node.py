@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
-from forewarn.ids import Ids
-from forewarn.metadata.http.addresses import Listener
-from forewarn.metadata.http.asyncio_transport import StreamConnection
-from forewarn.metadata.service import MetadataService
-from forewarn.metadata.snapshot import Snapshot
-from forewarn.replication.messages import DocumentChange, Publication, Upstream
-from forewarn.settings import MetadataSettings
+from forewarn_base.ids import Ids
+from forewarn_base.settings import MetadataSettings
+from forewarn_metadata.endpoint.http.addresses import Listener
+from forewarn_metadata.endpoint.http.asyncio_transport import StreamConnection
+from forewarn_metadata.endpoint.service import MetadataService
+from forewarn_metadata.endpoint.snapshot import Snapshot
+from forewarn_metadata.replication.messages import DocumentChange, Publication, Upstream
 from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.memory_transport import ClientEnd, MemoryTransport

@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from forewarn.agent.poller import ANSWER_MS, APPROVAL_MS, FIRST_ANSWER_MS
-from forewarn.protocol.approvals import render_approval
-from forewarn.values import value
+from forewarn_base.protocol.approvals import render_approval
+from forewarn_base.values import value
 from tests.simulator.checkers.invariants import InvariantChecker
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.document_cache import read

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.replication.requests import ApprovalRequest
+from forewarn_core.requests import ApprovalRequest
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS, SECOND_MS
 from tests.simulator.world.node_disk import NODE_POINTS
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections import Counter
 
-    from forewarn.replication.messages import DocumentChange
-    from forewarn.replication.requests import RequestAnswer
+    from forewarn_core.requests import RequestAnswer
+    from forewarn_metadata.replication.messages import DocumentChange
     from tests.simulator.world.far_node import FarNode
     from tests.simulator.world.metadata_node import SimulatedNode
     from tests.simulator.world.random_fleet import RandomFleet

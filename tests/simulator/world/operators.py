@@ -3,8 +3,8 @@
 from concurrent.futures import Future
 from typing import Protocol
 
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import PlaneStimulus
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import PlaneStimulus
 from tests.simulator.world.deployment import Deployment
 
 

@@ -10,18 +10,18 @@ from typing import cast
 
 from starlette.types import Receive, Scope, Send
 
-from forewarn.api.feed_endpoint import REQUEST_S_MAX, FeedConnection, FeedEndpoint
-from forewarn.api.uvicorn_adapter import EmbeddedServer
-from forewarn.connection_table import ConnectionTable, TrackedConnection
-from forewarn.control.run_loop import ControlLoop
-from forewarn.replication.access import NodeAccess
-from forewarn.replication.messages import DocumentChange, PublishResult, Upstream
-from forewarn.replication.pace import FeedPace
-from forewarn.replication.server import FeedServer
-from forewarn.replication.worker_streams import LINE_BYTES_MAX
-from forewarn.service.bridge import Bridge
-from forewarn.settings import MetadataSettings
-from forewarn.values import value
+from forewarn_base.settings import MetadataSettings
+from forewarn_base.values import value
+from forewarn_metadata.connection_table import ConnectionTable, TrackedConnection
+from forewarn_metadata.replication.access import NodeAccess
+from forewarn_metadata.replication.messages import DocumentChange, PublishResult, Upstream
+from forewarn_metadata.replication.pace import FeedPace
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_metadata.replication.worker_streams import LINE_BYTES_MAX
+from forewarn_server.api.feed_endpoint import REQUEST_S_MAX, FeedConnection, FeedEndpoint
+from forewarn_server.api.uvicorn_adapter import EmbeddedServer
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_server.service.bridge import Bridge
 from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.feed_wire import WireEnd

@@ -9,7 +9,7 @@ from functools import partial
 
 from forewarn.agent.core.values import PeersSeen
 from forewarn.agent.status_server import prepared_form
-from forewarn.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.documents import ScheduledEvent
 from tests.simulator.checkers.coordination_checker import SHARED, STATUS, CoordinationChecker
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import EventQueue

@@ -6,10 +6,11 @@ What becomes of a request is decided by the product. Each activity draws from it
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Operation, OperationState
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import (
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Alert, Operation, OperationState
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import (
     Acknowledge,
     Cancel,
     ChangeTopology,
@@ -19,8 +20,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Health
-from forewarn.errors import CallerError
+from forewarn_core.fleet.topology import Health
 from tests.simulator.world import maintainers, tenants
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS

@@ -9,18 +9,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
-from forewarn.control.gate_checks import Gate, make_gates
-from forewarn.core.impact import Impact
-from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import NoticePolicy
-from forewarn.core.state import Changes
-from forewarn.core.stimulus import ChangeTopology as FleetChange
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.protocol.versions import VERSIONS
-from forewarn.replication.access import NodeAccess
-from forewarn.replication.messages import DocumentChange
-from forewarn.settings import MetadataSettings
-from forewarn.values import value
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_base.settings import MetadataSettings
+from forewarn_base.values import value
+from forewarn_core.fleet.impact import Impact
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.policy import NoticePolicy
+from forewarn_core.fleet.state import Changes
+from forewarn_core.fleet.stimulus import ChangeTopology as FleetChange
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_metadata.replication.access import NodeAccess
+from forewarn_metadata.replication.messages import DocumentChange
+from forewarn_server.control.gate_checks import Gate, make_gates
 from tests.simulator.checkers.coordination_checker import PLACES
 from tests.simulator.checkers.state_checker import RATE_PPM_MAX
 from tests.simulator.world.agent_habits import GOOD, HABITS, AgentHabits

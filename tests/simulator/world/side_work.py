@@ -9,12 +9,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from forewarn.control.gate_checks import POLL_GATE_TRIES, Gate, run_gate
-from forewarn.control.planner_host import PlannerHost
-from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.policy import AppliedPolicy
-from forewarn.core.stimulus import GateFailed, GatePassed, HostRejected, HostValidated
+from forewarn_core.fleet.lifecycle import Operation
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.policy import AppliedPolicy
+from forewarn_core.fleet.stimulus import GateFailed, GatePassed, HostRejected, HostValidated
+from forewarn_server.control.gate_checks import POLL_GATE_TRIES, Gate, run_gate
+from forewarn_server.control.planner_host import PlannerHost
 from tests.simulator.world.control_process import SimulatedControl
 from tests.simulator.world.crash_points import NeverReturns, Violation
 from tests.simulator.world.dice import Dice

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from forewarn.core.records import Record
-from forewarn.core.state import Changes, State
-from forewarn.errors import PeerError
-from forewarn.store import Store
-from forewarn.store.engine import Row, Transaction
-from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
-from forewarn.store.lease import Lease
-from forewarn.store.migrations import migrate
-from forewarn.store.sqlite import SqliteEngine
+from forewarn_base.errors import PeerError
+from forewarn_core.fleet.records import Record
+from forewarn_core.fleet.state import Changes, State
+from forewarn_store import Store
+from forewarn_store.engine import Row, Transaction
+from forewarn_store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn_store.lease import Lease
+from forewarn_store.migrations import migrate
+from forewarn_store.sqlite import SqliteEngine
 from tests.simulator.world.crash_points import CrashPoint
 from tests.simulator.world.dice import Dice
 

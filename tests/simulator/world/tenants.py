@@ -3,15 +3,15 @@
 What becomes of a word is decided by the product. Each activity draws from its own stream.
 """
 
-from forewarn.core import stimulus as stimuli
-from forewarn.core.deferrals import DeferralState
-from forewarn.core.draft import Draft, Terms
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.openings import Openings
-from forewarn.core.owner_choices import Decision
-from forewarn.core.stimulus import HostChoice
-from forewarn.rules.blockers import every_waiver
-from forewarn.rules.hand_back import Severity
+from forewarn_core.fleet import stimulus as stimuli
+from forewarn_core.fleet.deferrals import DeferralState
+from forewarn_core.fleet.draft import Draft, Terms
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.openings import Openings
+from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.stimulus import HostChoice
+from forewarn_core.rules.blockers import every_waiver
+from forewarn_core.rules.hand_back import Severity
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 from tests.simulator.world.operators import Operators

@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.core.lifecycle import OperationState
-from forewarn.drivers.simulated import duration_s
+from forewarn_core.fleet.lifecycle import OperationState
+from forewarn_drivers.simulated import duration_s
 from tests.simulator.world.dice import Dice
 from tests.simulator.world.event_queue import SECOND_MS
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.topology import Vm
+    from forewarn_core.fleet.lifecycle import Operation
+    from forewarn_core.fleet.topology import Vm
     from tests.simulator.world.driver import SimDriver
     from tests.simulator.world.random_fleet import RandomFleet
 

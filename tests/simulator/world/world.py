@@ -5,8 +5,8 @@ No fault is drawn here (`faults.py`), and no promise checked (`invariants.py`).
 
 from collections.abc import Callable
 
-from forewarn.core.availability import Period
-from forewarn.core.lifecycle import Operation
+from forewarn_core.fleet.availability import Period
+from forewarn_core.fleet.lifecycle import Operation
 from tests.simulator.checkers.availability_checker import check_availability
 from tests.simulator.checkers.blocker_checker import check_blockers
 from tests.simulator.world.crash_points import Violation

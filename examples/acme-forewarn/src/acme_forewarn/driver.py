@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from acme_forewarn.platform import Platform
-from forewarn.core.impact import Impact
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.task_records import DONE, TaskForgotten, TaskRecords
+from forewarn_core.fleet.impact import Impact
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.task_records import DONE, TaskForgotten, TaskRecords
 
 
 def create(name: str, options: Mapping[str, object], records: TaskRecords) -> AcmeDriver:

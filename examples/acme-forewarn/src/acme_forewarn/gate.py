@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from acme_forewarn.platform import Platform
-from forewarn.control.gate_checks import GateCall, GateUnanswered
+from forewarn_server.control.gate_checks import GateCall, GateUnanswered
 
 
 def create(_: str, options: Mapping[str, object]) -> Callable[[GateCall], str]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from forewarn.outbox.cloudevents import CloudEvent
-from forewarn.outbox.sink import DestinationOptions, SinkKind
-from forewarn.validation.fields import Text
+from forewarn_base.validation.fields import Text
+from forewarn_server.outbox.cloudevents import CloudEvent
+from forewarn_server.outbox.sink import DestinationOptions, SinkKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,25 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forewarn.access.roles import NO_AUTHORITY, NOBODY
-from forewarn.adfs_tokens import TokenIssuer
-from forewarn.api.auth import Principals, check_single, check_site
-from forewarn.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
-from forewarn.api.control_client import ControlClient
-from forewarn.api.dispatch import PRECONDITIONS, READ_BYTES_MAX, answered, read_body
-from forewarn.api.fleet_watch import FleetWatch
-from forewarn.api.responses import encoded
-from forewarn.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
-from forewarn.api.watch import HistoryWatch
-from forewarn.clock import Clock
-from forewarn.control.run_loop import ControlLoop
-from forewarn.ids import Ids
-from forewarn.settings import OperatorSettings
-from forewarn.store import Store
-from forewarn.validation.complexity import FORM_MEMBERS_MAX
-from forewarn.validation.fields import ValidationFailed
-from forewarn.validation.json_reader import BodyUnreadable, read_json
-from forewarn.values import replace
 from forewarn_azure import (
     configuration_routes,
     login_routes,
@@ -46,6 +27,25 @@ from forewarn_azure.json_values import JsonObject
 from forewarn_azure.refusals import ArmApiVersionMissing, ArmPreconditionFailed, azure_refusal
 from forewarn_azure.resources import Resources
 from forewarn_azure.routes import ANY_QUERY, ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
+from forewarn_base.clock import Clock
+from forewarn_base.ids import Ids
+from forewarn_base.settings import OperatorSettings
+from forewarn_base.validation.complexity import FORM_MEMBERS_MAX
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.validation.json_reader import BodyUnreadable, read_json
+from forewarn_base.values import replace
+from forewarn_core.access.roles import NO_AUTHORITY, NOBODY
+from forewarn_server.adfs_tokens import TokenIssuer
+from forewarn_server.api.auth import Principals, check_single, check_site
+from forewarn_server.api.call_audit import REQUEST_LENGTH_MAX, CallAudit, call_record
+from forewarn_server.api.control_client import ControlClient
+from forewarn_server.api.dispatch import PRECONDITIONS, READ_BYTES_MAX, answered, read_body
+from forewarn_server.api.fleet_watch import FleetWatch
+from forewarn_server.api.responses import encoded
+from forewarn_server.api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
+from forewarn_server.api.watch import HistoryWatch
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_store import Store
 
 log = logging.getLogger("forewarn.operator")
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forewarn.adfs_tokens import TokenIssuer
-from forewarn.api.auth import (
+from forewarn_base.host_port import host_of_header
+from forewarn_metadata.tokens import TokenWrong
+from forewarn_server.adfs_tokens import TokenIssuer
+from forewarn_server.api.auth import (
     LOCAL,
     ApiCaller,
     HostRefused,
@@ -20,8 +22,6 @@ from forewarn.api.auth import (
     names_loopback,
     proxy_header,
 )
-from forewarn.host_port import host_of_header
-from forewarn.tokens import TokenWrong
 
 #: Prefix of the actor in history for a call of Azure Resource Manager.
 ACTOR = "azure "

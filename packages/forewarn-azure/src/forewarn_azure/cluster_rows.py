@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forewarn.adfs_tokens import TENANT_ID
-from forewarn.core.maintenance import (
+from forewarn_azure.inventory import Inventory, location_of, place_of
+from forewarn_azure.json_values import JsonObject
+from forewarn_base.protocol.timestamps import iso8601
+from forewarn_core.fleet.maintenance import (
     Announcing,
     Checking,
     Halted,
@@ -16,8 +18,9 @@ from forewarn.core.maintenance import (
     MaintenanceState,
     Working,
 )
-from forewarn.core.topology import Vm
-from forewarn.outbox.cluster_events import (
+from forewarn_core.fleet.topology import Vm
+from forewarn_server.adfs_tokens import TENANT_ID
+from forewarn_server.outbox.cluster_events import (
     FAILED,
     RESOURCE_TYPE,
     SCHEDULED,
@@ -25,9 +28,6 @@ from forewarn.outbox.cluster_events import (
     ClusterEvent,
     details_of,
 )
-from forewarn.protocol.timestamps import iso8601
-from forewarn_azure.inventory import Inventory, location_of, place_of
-from forewarn_azure.json_values import JsonObject
 
 #: Tags of a VM with the name and the resource group of its cluster.
 CLUSTER_NAME, CLUSTER_GROUP = "aks-managed-cluster-name", "aks-managed-cluster-rg"

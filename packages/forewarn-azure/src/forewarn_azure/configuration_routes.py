@@ -15,23 +15,6 @@ from typing import Any
 
 from tzlocal.windows_tz import win_tz
 
-from forewarn.access.roles import Permission
-from forewarn.core.stimulus import ApplyPolicy
-from forewarn.core.topology import Group
-from forewarn.errors import CallerError
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.local_time import (
-    EVERY_MAX,
-    PLACES,
-    WEEKDAYS,
-    Unit,
-    Window,
-    WindowInvalid,
-    is_month_day,
-)
-from forewarn.time_zones import zone_of
-from forewarn.validation.fields import NAME, ValidationFailed
-from forewarn.values import replace
 from forewarn_azure.details import details, refuse
 from forewarn_azure.json_values import JsonObject, member, text_of
 from forewarn_azure.refusals import ArmNotSupported, ArmResourceUnknown
@@ -45,6 +28,23 @@ from forewarn_azure.routes import (
     missing_is_deleted,
 )
 from forewarn_azure.vm_values import provider_id, read_tags
+from forewarn_base.errors import CallerError
+from forewarn_base.time_zones import zone_of
+from forewarn_base.validation.fields import NAME, ValidationFailed
+from forewarn_base.values import replace
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.stimulus import ApplyPolicy
+from forewarn_core.fleet.topology import Group
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.local_time import (
+    EVERY_MAX,
+    PLACES,
+    WEEKDAYS,
+    Unit,
+    Window,
+    WindowInvalid,
+    is_month_day,
+)
 
 _MAINTENANCE = "/providers/Microsoft.Maintenance"
 _CONFIGURATIONS = f"{_MAINTENANCE}/maintenanceConfigurations"

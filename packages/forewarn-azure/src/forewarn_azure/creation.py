@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
-from forewarn.ids import Ids
-from forewarn.validation.fields import ValidationFailed
-from forewarn.values import replace
 from forewarn_azure.event_settings import with_settings
 from forewarn_azure.inventory import SCALE_SETS
 from forewarn_azure.json_values import JsonObject, member, text_of
@@ -14,6 +9,11 @@ from forewarn_azure.refusals import ArmNotSupported
 from forewarn_azure.routes import ArmCall
 from forewarn_azure.set_values import instance_id
 from forewarn_azure.vm_values import APPLIED, shown_vm, with_members
+from forewarn_base.ids import Ids
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.values import replace
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, GroupKind, Health, Host, Topology, Vm
 
 
 async def created_vm(call: ArmCall, name: str) -> Vm:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from forewarn.api.responses import encoded
-from forewarn.validation.fields import ValidationFailed
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.refusals import ArmNotSupported
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_server.api.responses import encoded
 
 #: A path of nested member names.
 Path: TypeAlias = tuple[str, ...]

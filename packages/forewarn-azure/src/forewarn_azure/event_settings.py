@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.core.impact import TERMINATE_NOTICE_S_MAX, TERMINATE_NOTICE_S_MIN, Impact
-from forewarn.core.topology import Group
-from forewarn.protocol.versions import VERSIONS
-from forewarn.validation.durations import iso_duration, read_duration_s
-from forewarn.validation.fields import ValidationFailed
-from forewarn.values import replace, value
 from forewarn_azure.json_values import JsonObject, member
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_base.validation.durations import iso_duration, read_duration_s
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.values import replace, value
+from forewarn_core.fleet.impact import TERMINATE_NOTICE_S_MAX, TERMINATE_NOTICE_S_MIN, Impact
+from forewarn_core.fleet.topology import Group
 
 #: The only permitted notice of an image upgrade or reimage. Source: O-2.
 OS_IMAGE_NOTICE = "PT15M"

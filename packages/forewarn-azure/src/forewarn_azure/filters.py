@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from forewarn.validation.fields import ValidationFailed
 from forewarn_azure.json_values import JsonObject, member
+from forewarn_base.validation.fields import ValidationFailed
 
 #: Maximum number of conditions of one filter.
 CONDITIONS_MAX = 10

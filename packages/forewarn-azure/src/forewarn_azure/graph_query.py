@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias, cast
 
-from forewarn.errors import CallerError
-from forewarn.validation.complexity import checkpoint
 from forewarn_azure.json_values import JsonObject
+from forewarn_base.errors import CallerError
+from forewarn_base.validation.complexity import checkpoint
 
 Rows: TypeAlias = list[JsonObject]
 #: Function that returns the value of an expression in a row.

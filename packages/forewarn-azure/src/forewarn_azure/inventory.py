@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from forewarn.core.topology import Group, GroupKind, Topology, Vm
-from forewarn.metadata.instance_fields import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.topology import Group, GroupKind, Topology, Vm
+from forewarn_metadata.endpoint.instance_fields import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION
 
 #: Default region of a VM.
 DEFAULT_LOCATION = "local"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from forewarn.validation.fields import ValidationFailed
+from forewarn_base.validation.fields import ValidationFailed
 
 #: A JSON object from or for Azure's tools.
 JsonObject: TypeAlias = dict[str, Any]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from forewarn.access.roles import Permission
-from forewarn.adfs_tokens import LIFETIME_S
-from forewarn.clock import SystemClock
-from forewarn.tokens import TokenWrong
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.routes import ArmCall, ArmResponse, ArmRoutes
+from forewarn_base.clock import SystemClock
+from forewarn_core.access.roles import Permission
+from forewarn_metadata.tokens import TokenWrong
+from forewarn_server.adfs_tokens import LIFETIME_S
 
 ADFS = "/adfs"
 TOKEN_PATH = f"{ADFS}/oauth2/token"

@@ -7,21 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forewarn.access.roles import Permission
-from forewarn.adfs_tokens import TENANT_ID
-from forewarn.api.responses import encoded_part
-from forewarn.control.plane import StateView
-from forewarn.core.document import shown
-from forewarn.core.impact import Impact, Source
-from forewarn.core.lifecycle import Event, EventState, Operation
-from forewarn.core.maintenance import Maintenance
-from forewarn.core.stimulus import Acknowledge
-from forewarn.core.topology import GroupKind, Vm
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.protocol.timestamps import iso8601, rfc1123
-from forewarn.protocol.versions import known_in
-from forewarn.validation.fields import Integer, ValidationFailed
-from forewarn.values import value
 from forewarn_azure.cluster_rows import cluster_rows
 from forewarn_azure.graph_query import CLUSTER_TABLE, GraphQueryInvalid, answered, table_of
 from forewarn_azure.inventory import SCALE_SETS, Inventory, location_of, place_of
@@ -29,6 +14,21 @@ from forewarn_azure.json_values import JsonObject, member, text_of
 from forewarn_azure.refusals import ArmEventsUnknown
 from forewarn_azure.routes import COMPUTE, RESOURCE_GROUP, ArmCall, ArmResponse, ArmRoutes
 from forewarn_azure.vm_values import provider_id
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.timestamps import iso8601, rfc1123
+from forewarn_base.protocol.versions import known_in
+from forewarn_base.validation.fields import Integer, ValidationFailed
+from forewarn_base.values import value
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.document import shown
+from forewarn_core.fleet.impact import Impact, Source
+from forewarn_core.fleet.lifecycle import Event, EventState, Operation
+from forewarn_core.fleet.maintenance import Maintenance
+from forewarn_core.fleet.stimulus import Acknowledge
+from forewarn_core.fleet.topology import GroupKind, Vm
+from forewarn_server.adfs_tokens import TENANT_ID
+from forewarn_server.api.responses import encoded_part
+from forewarn_server.control.plane import StateView
 
 #: Maximum number of rows of one answer, as in Azure.
 ROWS_MAX = 1000

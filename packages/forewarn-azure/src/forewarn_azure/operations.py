@@ -9,15 +9,15 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from forewarn.core.impact import Cause, Source
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import TARGETS_MAX, RequestMaintenance
-from forewarn.core.topology import Vm
-from forewarn.protocol.timestamps import iso8601
 from forewarn_azure.inventory import location_of
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.refusals import ArmNotSupported, ArmResourceUnknown
 from forewarn_azure.routes import SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
+from forewarn_base.protocol.timestamps import iso8601
+from forewarn_core.fleet.impact import Cause, Source
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.stimulus import TARGETS_MAX, RequestMaintenance
+from forewarn_core.fleet.topology import Vm
 
 #: Retry-After for polling clients, in seconds; Azure sends about 10.
 RETRY_AFTER_S = 1

@@ -5,8 +5,6 @@ To serve another empty list, add its path to the table.
 
 from __future__ import annotations
 
-from forewarn.core.topology import GroupKind
-from forewarn.values import replace
 from forewarn_azure.filters import filtered
 from forewarn_azure.routes import (
     ANY_QUERY,
@@ -20,6 +18,8 @@ from forewarn_azure.routes import (
 from forewarn_azure.set_routes import SCALE_SET, named_set, shown_sets
 from forewarn_azure.vm_routes import VM, shown_vms
 from forewarn_azure.vm_values import SUCCEEDED
+from forewarn_base.values import replace
+from forewarn_core.fleet.topology import GroupKind
 
 _NETWORK = "/providers/Microsoft.Network"
 _AT_BOTH = (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from forewarn.api.responses import encoded
-from forewarn.errors import CallerError, ForewarnError
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_server.api.responses import encoded
 
 #: Azure's codes by HTTP status, for errors without a specific code.
 CODES: Mapping[int, str] = {

@@ -12,18 +12,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forewarn.api.control_client import ControlClient
-from forewarn.control.plane import StateView
-from forewarn.core.lifecycle import EventState
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import Acknowledge
-from forewarn.core.topology import Group, Vm
-from forewarn.errors import CallerError
 from forewarn_azure.details import Details, Path, check_size, details, put_details, refuse
 from forewarn_azure.inventory import Inventory, ResourceScope, place_of
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.refusals import ArmResourceGroupUnknown, ArmResourceUnknown
 from forewarn_azure.vm_values import INSTANCE
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.lifecycle import EventState
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import Acknowledge
+from forewarn_core.fleet.topology import Group, Vm
+from forewarn_server.api.control_client import ControlClient
+from forewarn_server.control.plane import StateView
 
 #: Maximum number of resource groups and of power states in memory; the oldest are dropped first.
 REMEMBERED_MAX = 10_000

@@ -11,11 +11,6 @@ from enum import Enum
 from functools import wraps
 from typing import TypeVar, cast
 
-from forewarn.access.roles import Permission
-from forewarn.adfs_tokens import TokenIssuer
-from forewarn.api.control_client import ControlClient
-from forewarn.core.topology import Vm
-from forewarn.values import value
 from forewarn_azure.inventory import ResourceScope
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.refusals import (
@@ -25,6 +20,11 @@ from forewarn_azure.refusals import (
     ArmSubscriptionUnknown,
 )
 from forewarn_azure.resources import Resources
+from forewarn_base.values import value
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.topology import Vm
+from forewarn_server.adfs_tokens import TokenIssuer
+from forewarn_server.api.control_client import ControlClient
 
 A = TypeVar("A", bound="Callable[[ArmCall], Awaitable[ArmResponse]]")
 

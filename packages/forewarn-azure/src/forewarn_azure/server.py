@@ -8,16 +8,16 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from forewarn.api.further_apis import FurtherApi
-from forewarn.api.listener import AZURE
-from forewarn.api.server import OperatorServer, start_operator
-from forewarn.control.run_loop import ControlLoop
-from forewarn.errors import CallerError
-from forewarn.openssl import make_certificate
-from forewarn.settings import Settings
-from forewarn.store import Store
-from forewarn.values import value
 from forewarn_azure.app import build_arm, every_route
+from forewarn_base.errors import CallerError
+from forewarn_base.openssl import make_certificate
+from forewarn_base.settings import Settings
+from forewarn_base.values import value
+from forewarn_server.api.further_apis import FurtherApi
+from forewarn_server.api.listener import AZURE
+from forewarn_server.api.server import OperatorServer, start_operator
+from forewarn_server.control.run_loop import ControlLoop
+from forewarn_store import Store
 
 
 class CertificateUnusable(CallerError):

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forewarn.access.roles import Permission
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind, Vm
-from forewarn.validation.fields import ValidationFailed
-from forewarn.values import value
 from forewarn_azure import operations
 from forewarn_azure.creation import check_allowed, scale_out
 from forewarn_azure.details import Details, put_details, refuse
@@ -42,6 +36,12 @@ from forewarn_azure.set_values import (
 )
 from forewarn_azure.vm_routes import FIXED, WORK, action_routes, expansions
 from forewarn_azure.vm_values import APPLIED, shown_view, with_members
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.values import value
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, GroupKind, Vm
 
 _SETS = RESOURCE_GROUP + COMPUTE + f"/{SCALE_SETS}"
 SCALE_SET = _SETS + "/{set}"

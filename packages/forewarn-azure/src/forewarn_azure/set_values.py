@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.metadata.instance import instance_number
 from forewarn_azure.event_settings import policy_of, profile_of
 from forewarn_azure.inventory import AVAILABILITY_SETS, SCALE_SETS, ResourceScope, location_of
 from forewarn_azure.json_values import JsonObject
 from forewarn_azure.vm_values import PROVIDER, SUCCEEDED, provider_id, shown_properties, vm_id_of
+from forewarn_core.fleet.topology import Group, Host, Vm
+from forewarn_metadata.endpoint.instance import instance_number
 
 #: Properties of a set's first VM that the set shows as its model.
 _MODEL = ("storageProfile", "osProfile", "priority", "evictionPolicy")

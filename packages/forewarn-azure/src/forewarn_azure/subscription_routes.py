@@ -6,9 +6,6 @@ in memory.
 
 from __future__ import annotations
 
-from forewarn.access.roles import Permission
-from forewarn.adfs_tokens import TENANT_ID
-from forewarn.core.impact import Cause
 from forewarn_azure import operations
 from forewarn_azure.details import check_size, details, put_details
 from forewarn_azure.filters import filtered
@@ -17,6 +14,9 @@ from forewarn_azure.json_values import JsonObject, text_of
 from forewarn_azure.refusals import ArmResourceGroupUnknown
 from forewarn_azure.routes import RESOURCE_GROUP, SUBSCRIPTION, ArmCall, ArmResponse, ArmRoutes
 from forewarn_azure.vm_values import SUCCEEDED, read_tags
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.impact import Cause
+from forewarn_server.adfs_tokens import TENANT_ID
 
 #: Supported providers and their resource types.
 _PROVIDERS = {

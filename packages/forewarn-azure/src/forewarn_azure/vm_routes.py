@@ -6,11 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from forewarn.access.roles import Permission
-from forewarn.core.impact import Cause
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.validation.fields import ValidationFailed
 from forewarn_azure import operations
 from forewarn_azure.creation import created_vm
 from forewarn_azure.details import refuse
@@ -29,6 +24,11 @@ from forewarn_azure.routes import (
     missing_is_deleted,
 )
 from forewarn_azure.vm_values import APPLIED, shown_view, shown_vm, vm_id_of, with_members
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_core.access.roles import Permission
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, Host, Vm
 
 #: Function that returns the VMs of a request.
 Targets: TypeAlias = Callable[[ArmCall], Awaitable[tuple[Vm, ...]]]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.metadata.instance import derived_vm_id, resource_id
-from forewarn.validation.fields import ValidationFailed
-from forewarn.values import replace
 from forewarn_azure.details import Path
 from forewarn_azure.event_settings import SETTINGS, policy_of, profile_of
 from forewarn_azure.inventory import ResourceScope, location_of, place_of
 from forewarn_azure.json_values import JsonObject, text_of
+from forewarn_base.validation.fields import ValidationFailed
+from forewarn_base.values import replace
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Vm
+from forewarn_metadata.endpoint.instance import derived_vm_id, resource_id
 
 PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"

@@ -16,7 +16,7 @@ from tests.waiting import LIMIT_S
 #: Where `make test-azure` has installed azure-cli.
 PLACE = os.environ.get("AZURE_CLI_DIRECTORY", "")
 SPEED = 600
-MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
+MAIN = "import sys; from forewarn_server.cli.main import main; sys.exit(main())"
 
 
 class Az:

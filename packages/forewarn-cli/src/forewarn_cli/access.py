@@ -6,17 +6,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of, part
-from forewarn.cli.application import application, noun_app
-from forewarn.cli.output import call_in_words, note, print_structured, show_done, show_list
-from forewarn.cli.parameters import (
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_server.cli.api_client import Answer, client_of, part
+from forewarn_server.cli.application import application, noun_app
+from forewarn_server.cli.output import call_in_words, note, print_structured, show_done, show_list
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     ListOptions,
     Moment,
     ServerOptions,
 )
-from forewarn.exit_codes import OK, REFUSED
 
 #: The roles of a principal.
 Role: TypeAlias = Literal["viewer", "owner", "operator", "admin", "node"]

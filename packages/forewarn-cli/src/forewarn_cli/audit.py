@@ -15,20 +15,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.audit_chain import CallRecord, first_fault, head_of, read_record, signature_of
-from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.listing import records
-from forewarn.cli.output import note, print_json_line, print_structured, show_list
-from forewarn.cli.parameters import (
+from forewarn_base.audit_chain import CallRecord, first_fault, head_of, read_record, signature_of
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_server.cli.api_client import Answer, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.listing import records
+from forewarn_server.cli.output import note, print_json_line, print_structured, show_list
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     Limit,
     ListOptions,
     ServerOptions,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, REFUSED
 
 audit = noun_app("audit")
 

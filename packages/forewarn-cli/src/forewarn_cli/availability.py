@@ -9,11 +9,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.completed_names import suggest_owner
-from forewarn.cli.listing import in_order
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_base.protocol.timestamps import duration_text, iso8601
+from forewarn_base.validation.durations import read_duration_s, read_time_ms
+from forewarn_cli.history import written_lines
+from forewarn_server.cli.api_client import Answer, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.completed_names import suggest_owner
+from forewarn_server.cli.listing import in_order
+from forewarn_server.cli.output import (
     Column,
     note,
     noun,
@@ -22,12 +27,7 @@ from forewarn.cli.output import (
     print_structured,
     to_the_second,
 )
-from forewarn.cli.parameters import COMMON, LISTED, FileOrDash, ListOptions, ServerOptions
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
-from forewarn.protocol.timestamps import duration_text, iso8601
-from forewarn.validation.durations import read_duration_s, read_time_ms
-from forewarn_cli.history import written_lines
+from forewarn_server.cli.parameters import COMMON, LISTED, FileOrDash, ListOptions, ServerOptions
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _AGE = re.compile(r"([0-9]+[dhms])+")

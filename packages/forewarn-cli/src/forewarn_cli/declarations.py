@@ -10,9 +10,13 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_base.protocol.timestamps import duration_text, parse
+from forewarn_base.validation.toml_reader import read_toml
+from forewarn_server.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import (
     listed,
     note,
     note_seconds,
@@ -24,7 +28,7 @@ from forewarn.cli.output import (
     to_the_second,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     FileOrDash,
@@ -33,11 +37,7 @@ from forewarn.cli.parameters import (
     PositiveInt,
     ServerOptions,
 )
-from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, REFUSED
-from forewarn.protocol.timestamps import duration_text, parse
-from forewarn.validation.toml_reader import read_toml
+from forewarn_server.cli.text_files import text_of
 
 declaration = noun_app("declaration")
 #: How often and at which intervals, in seconds, a command looks for the plan after a choice.

@@ -6,12 +6,12 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import show_list, when
-from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
-from forewarn.exit_codes import OK
+from forewarn_base.exit_codes import OK
 from forewarn_cli.declarations import CHOSEN, ChosenVms, DeclarationId, print_deferrals
+from forewarn_server.cli.api_client import client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import show_list, when
+from forewarn_server.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
 
 deferral = noun_app("deferral")
 Owner: TypeAlias = Annotated[str, Parameter(metavar="NAME", help="the owner who asked")]

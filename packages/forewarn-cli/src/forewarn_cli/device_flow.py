@@ -12,11 +12,11 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlencode
 
-from forewarn.cli.api_client import local_now_ms
-from forewarn.errors import CallerError
-from forewarn.http_client import ClientRequest, exchange
-from forewarn.urls import is_protected, shown_reason
-from forewarn.values import value
+from forewarn_base.errors import CallerError
+from forewarn_base.http_client import ClientRequest, exchange
+from forewarn_base.urls import is_protected, shown_reason
+from forewarn_base.values import value
+from forewarn_server.cli.api_client import local_now_ms
 
 #: Longest wait for an answer of the issuer, in seconds, and longest answer, in bytes.
 TIMEOUT_S, ANSWER_BYTES_MAX = 10.0, 256 * 1024

@@ -11,10 +11,17 @@ from urllib.parse import urlencode
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.listing import records
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_base.protocol.documents import Document, format_not_before, read_document
+from forewarn_base.protocol.timestamps import duration_text, iso8601
+from forewarn_base.protocol.versions import VERSIONS
+from forewarn_cli.metadata_client import get_document
+from forewarn_cli.reports import all_outcomes, print_outcome, print_outcomes, summary
+from forewarn_server.cli.api_client import client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.listing import records
+from forewarn_server.cli.output import (
     Time,
     note,
     offset,
@@ -24,7 +31,7 @@ from forewarn.cli.output import (
     show_record,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     WATCHED,
@@ -33,16 +40,9 @@ from forewarn.cli.parameters import (
     ServerOptions,
     WatchOptions,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
-from forewarn.protocol.documents import Document, format_not_before, read_document
-from forewarn.protocol.timestamps import duration_text, iso8601
-from forewarn.protocol.versions import VERSIONS
-from forewarn_cli.metadata_client import get_document
-from forewarn_cli.reports import all_outcomes, print_outcome, print_outcomes, summary
 
 if TYPE_CHECKING:
-    from forewarn.protocol.documents import ScheduledEvent
+    from forewarn_base.protocol.documents import ScheduledEvent
 
 event = noun_app("event")
 document = noun_app("document")

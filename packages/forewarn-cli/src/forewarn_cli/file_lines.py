@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from forewarn.cli.api_client import ApiRefused
+from forewarn_server.cli.api_client import ApiRefused
 
 #: Longest file that is searched, in characters.
 SEARCHED_MAX = 2 * 1024 * 1024

@@ -11,11 +11,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.completed_names import near_name
-from forewarn.cli.listing import ZERO_UNKNOWN, Chosen, in_order, natural, newest, records
-from forewarn.cli.output import (
+from forewarn_base.exit_codes import OK
+from forewarn_base.values import value
+from forewarn_cli.group_vms import vms_of_groups
+from forewarn_cli.work_requests import host, vm
+from forewarn_server.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.completed_names import near_name
+from forewarn_server.cli.listing import ZERO_UNKNOWN, Chosen, in_order, natural, newest, records
+from forewarn_server.cli.output import (
     Column,
     confirm,
     listed,
@@ -24,7 +28,7 @@ from forewarn.cli.output import (
     print_list,
     print_structured,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     WATCHED,
@@ -36,10 +40,6 @@ from forewarn.cli.parameters import (
     Yes,
     pairs,
 )
-from forewarn.exit_codes import OK
-from forewarn.values import value
-from forewarn_cli.group_vms import vms_of_groups
-from forewarn_cli.work_requests import host, vm
 
 _MEMORY = ("memory mib", lambda each: each["memory_mib"] or None)  # 0: unknown
 _COLUMNS: dict[str, Sequence[Column]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forewarn.cli.api_client import ApiClient, part
-from forewarn.cli.listing import records
+from forewarn_server.cli.api_client import ApiClient, part
+from forewarn_server.cli.listing import records
 
 
 def vms_of_groups(

@@ -15,12 +15,15 @@ from typing import Annotated, TextIO
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.listing import Chosen, newest, records
-from forewarn.cli.output import note, print_json_line, show_list, when
-from forewarn.cli.parameters import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, UNREACHABLE
+from forewarn_core.fleet.actions import ACTIONS
+from forewarn_server.cli.api_client import Answer, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.defaults import LIST_MAX
+from forewarn_server.cli.listing import Chosen, newest, records
+from forewarn_server.cli.output import note, print_json_line, show_list, when
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     FileOrDash,
@@ -30,9 +33,6 @@ from forewarn.cli.parameters import (
     PositiveInt,
     ServerOptions,
 )
-from forewarn.core.actions import ACTIONS
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, UNREACHABLE
 
 
 @Parameter(name="*")

@@ -11,8 +11,8 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
+from forewarn_base.errors import CallerError
+from forewarn_server.cli.text_files import text_of
 
 HostNames: TypeAlias = Annotated[str, Parameter(name="HOST", help="names of hosts")]
 

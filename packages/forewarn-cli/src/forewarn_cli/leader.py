@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forewarn.cli.api_client import client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import show_done, show_record
-from forewarn.cli.parameters import COMMON, WATCHED, ServerOptions, WatchOptions
+from forewarn_server.cli.api_client import client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import show_done, show_record
+from forewarn_server.cli.parameters import COMMON, WATCHED, ServerOptions, WatchOptions
 
 reload = noun_app("reload")
 leader = noun_app("leader")

@@ -12,33 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.listing import in_order, records
-from forewarn.cli.output import (
-    confirm,
-    note,
-    note_seconds,
-    noun,
-    print_structured,
-    warn_unasked,
-    when,
-)
-from forewarn.cli.parameters import (
-    COMMON,
-    LISTED,
-    Limit,
-    ListOptions,
-    Moment,
-    PositiveInt,
-    Reason,
-    ServerOptions,
-    Yes,
-)
-from forewarn.cli.progress import progress_bar
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, REFUSED
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, REFUSED
 from forewarn_cli.group_vms import vms_of_groups
 from forewarn_cli.host_selection import SELECTION, HostNames, Selection, named_hosts
 from forewarn_cli.maintenance_output import (
@@ -51,6 +26,31 @@ from forewarn_cli.maintenance_output import (
     print_preview,
 )
 from forewarn_cli.reports import all_outcomes, print_outcomes, summary
+from forewarn_server.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.defaults import LIST_MAX
+from forewarn_server.cli.listing import in_order, records
+from forewarn_server.cli.output import (
+    confirm,
+    note,
+    note_seconds,
+    noun,
+    print_structured,
+    warn_unasked,
+    when,
+)
+from forewarn_server.cli.parameters import (
+    COMMON,
+    LISTED,
+    Limit,
+    ListOptions,
+    Moment,
+    PositiveInt,
+    Reason,
+    ServerOptions,
+    Yes,
+)
+from forewarn_server.cli.progress import progress_bar
 
 #: State of a host on which a maintenance has not worked yet.
 _LEFT = "left"

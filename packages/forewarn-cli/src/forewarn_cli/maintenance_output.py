@@ -9,8 +9,13 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from forewarn.cli.api_client import Answer, ApiClient
-from forewarn.cli.output import (
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_base.protocol import timestamps
+from forewarn_base.protocol.timestamps import duration_text
+from forewarn_base.untrusted_text import escaped_text, unescaped_output
+from forewarn_cli.plan_preview import calendar_lines, chart_lines, group_lines
+from forewarn_server.cli.api_client import Answer, ApiClient
+from forewarn_server.cli.output import (
     is_redrawn,
     listed,
     note,
@@ -24,11 +29,6 @@ from forewarn.cli.output import (
     warn_unasked,
     when,
 )
-from forewarn.exit_codes import OK, REFUSED
-from forewarn.protocol import timestamps
-from forewarn.protocol.timestamps import duration_text
-from forewarn.untrusted_text import escaped_text, unescaped_output
-from forewarn_cli.plan_preview import calendar_lines, chart_lines, group_lines
 
 #: Maximum number of hosts of a wave listed by name; the output gives the number of the others.
 HOSTS_NAMED_MAX = 6

@@ -8,13 +8,13 @@ from __future__ import annotations
 from http.client import HTTPException
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from forewarn.cli.api_client import local_now_ms
-from forewarn.errors import CallerError, PeerError, reason_of
-from forewarn.http_client import ClientRequest, exchange
-from forewarn.protocol import timestamps
-from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
-from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
-from forewarn.urls import shown_url
+from forewarn_base.errors import CallerError, PeerError, reason_of
+from forewarn_base.http_client import ClientRequest, exchange
+from forewarn_base.protocol import timestamps
+from forewarn_base.protocol.documents import DOCUMENT_BYTES_MAX
+from forewarn_base.protocol.versions import EVENTS_PATH, HOLD_S_MAX
+from forewarn_base.urls import shown_url
+from forewarn_server.cli.api_client import local_now_ms
 
 #: Longest wait for the first answer, in seconds. Source: B-1, C-1.
 ANSWER_TIMEOUT_S = HOLD_S_MAX + 5.0

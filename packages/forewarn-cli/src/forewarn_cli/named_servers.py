@@ -8,13 +8,18 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.named_servers_file import NamedServer, NamedServers, read_contexts, write_contexts
-from forewarn.cli.output import note, show_list
-from forewarn.cli.parameters import PRINTED, OutputOptions, ServerOptions
-from forewarn.errors import CallerError, nearest
-from forewarn.exit_codes import OK
+from forewarn_base.errors import CallerError, nearest
+from forewarn_base.exit_codes import OK
+from forewarn_server.cli.api_client import client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.named_servers_file import (
+    NamedServer,
+    NamedServers,
+    read_contexts,
+    write_contexts,
+)
+from forewarn_server.cli.output import note, show_list
+from forewarn_server.cli.parameters import PRINTED, OutputOptions, ServerOptions
 
 context = noun_app("context")
 Name: TypeAlias = Annotated[str, Parameter(name="NAME", help="name of the context")]

@@ -11,11 +11,21 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, NameEmpty, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.listing import Chosen, in_order, newest
-from forewarn.cli.output import (
+from forewarn_base.exit_codes import OK
+from forewarn_cli.work_requests import (
+    WAITING,
+    Waiting,
+    awaited_text,
+    begin_of_wait,
+    print_operations,
+    progress_text,
+    wait,
+)
+from forewarn_server.cli.api_client import Answer, ApiClient, NameEmpty, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.defaults import LIST_MAX
+from forewarn_server.cli.listing import Chosen, in_order, newest
+from forewarn_server.cli.output import (
     call_in_words,
     confirm,
     listed,
@@ -24,7 +34,7 @@ from forewarn.cli.output import (
     print_structured,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     WATCHED,
@@ -34,16 +44,6 @@ from forewarn.cli.parameters import (
     ServerOptions,
     WatchOptions,
     Yes,
-)
-from forewarn.exit_codes import OK
-from forewarn_cli.work_requests import (
-    WAITING,
-    Waiting,
-    awaited_text,
-    begin_of_wait,
-    print_operations,
-    progress_text,
-    wait,
 )
 
 OperationId: TypeAlias = Annotated[

@@ -9,18 +9,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import Column, note, show_list
-from forewarn.cli.parameters import (
+from forewarn_base.exit_codes import OK
+from forewarn_base.protocol.timestamps import duration_text
+from forewarn_server.cli.api_client import client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import Column, note, show_list
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     ListOptions,
     PositiveInt,
     ServerOptions,
 )
-from forewarn.exit_codes import OK
-from forewarn.protocol.timestamps import duration_text
 
 outbox = noun_app("outbox")
 

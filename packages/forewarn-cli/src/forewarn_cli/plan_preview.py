@@ -8,8 +8,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 
-from forewarn.cli.api_client import Answer
-from forewarn.protocol import timestamps
+from forewarn_base.protocol import timestamps
+from forewarn_server.cli.api_client import Answer
 
 WIDTH = 80
 #: Characters per day in the calendar, one for each half hour.

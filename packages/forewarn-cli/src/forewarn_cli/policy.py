@@ -12,9 +12,15 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_base.protocol import timestamps
+from forewarn_cli.file_lines import located
+from forewarn_cli.topology import DescriptionFile, FileMalformed, described, print_export
+from forewarn_cli.topology_portions import TopologyFileUnreadable, put_file
+from forewarn_server.cli.api_client import Answer, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import (
     note,
     noun,
     offset,
@@ -22,18 +28,12 @@ from forewarn.cli.output import (
     print_structured,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     Format,
     PositiveInt,
     ServerOptions,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
-from forewarn.protocol import timestamps
-from forewarn_cli.file_lines import located
-from forewarn_cli.topology import DescriptionFile, FileMalformed, described, print_export
-from forewarn_cli.topology_portions import TopologyFileUnreadable, put_file
 
 policy = noun_app("policy")
 

@@ -8,10 +8,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.completed_names import suggest_owner
-from forewarn.cli.output import (
+from forewarn_base.exit_codes import OK
+from forewarn_cli.availability import REPORTED, ReportedVms, in_words
+from forewarn_cli.events import month_span
+from forewarn_cli.promises_html import promises_html, share
+from forewarn_server.cli.api_client import Answer, ApiClient, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.completed_names import suggest_owner
+from forewarn_server.cli.output import (
     Column,
     print_facts,
     print_file,
@@ -20,12 +24,8 @@ from forewarn.cli.output import (
     print_structured,
     show_list,
 )
-from forewarn.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
-from forewarn.cli.structured import no_formula
-from forewarn.exit_codes import OK
-from forewarn_cli.availability import REPORTED, ReportedVms, in_words
-from forewarn_cli.events import month_span
-from forewarn_cli.promises_html import promises_html, share
+from forewarn_server.cli.parameters import COMMON, LISTED, ListOptions, ServerOptions
+from forewarn_server.cli.structured import no_formula
 
 promises = noun_app("promises")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from math import floor, log10
 
-from forewarn.cli.api_client import Answer
+from forewarn_server.cli.api_client import Answer
 
 MINUTE_MS = 60_000
 #: Size of a chart, in units of its own coordinates.

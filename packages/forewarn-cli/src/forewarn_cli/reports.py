@@ -8,10 +8,10 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from forewarn.cli.api_client import Answer, ApiClient
-from forewarn.cli.listing import records
-from forewarn.cli.output import noun, print_facts, print_file, print_table
-from forewarn.cli.structured import no_formula
+from forewarn_server.cli.api_client import Answer, ApiClient
+from forewarn_server.cli.listing import records
+from forewarn_server.cli.output import noun, print_facts, print_file, print_table
+from forewarn_server.cli.structured import no_formula
 
 COLUMNS = {
     "event": "event",

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.logins_file import read_logins, write_logins
-from forewarn.cli.output import note, offset, print_structured
-from forewarn.cli.parameters import COMMON, ServerOptions
-from forewarn.errors import ForewarnError
-from forewarn.exit_codes import OK
+from forewarn_base.errors import ForewarnError
+from forewarn_base.exit_codes import OK
 from forewarn_cli.device_flow import LoginFailed, begin_login, token_of
+from forewarn_server.cli.api_client import ApiClient, ApiRefused, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.logins_file import read_logins, write_logins
+from forewarn_server.cli.output import note, offset, print_structured
+from forewarn_server.cli.parameters import COMMON, ServerOptions
 
 login = noun_app("login")
 logout = noun_app("logout")

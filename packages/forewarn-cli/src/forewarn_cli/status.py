@@ -8,10 +8,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.defaults import CERTIFICATE_MS_MIN
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_base.protocol import timestamps
+from forewarn_base.protocol.timestamps import duration_text
+from forewarn_cli.maintenance_output import print_full
+from forewarn_cli.operations import CONFIRMATION, print_operation
+from forewarn_server.cli.api_client import Answer, ApiClient, ApiRefused, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.defaults import CERTIFICATE_MS_MIN
+from forewarn_server.cli.output import (
     call_in_words,
     listed,
     noun,
@@ -21,16 +27,10 @@ from forewarn.cli.output import (
     show_record,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     WATCHED,
     WatchOptions,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
-from forewarn.protocol import timestamps
-from forewarn.protocol.timestamps import duration_text
-from forewarn_cli.maintenance_output import print_full
-from forewarn_cli.operations import CONFIRMATION, print_operation
 
 status = noun_app("status")
 show = noun_app("show")

@@ -6,11 +6,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.completed_names import suggest_owner
-from forewarn.cli.defaults import LIST_MAX
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_server.cli.api_client import Answer, client_of, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.completed_names import suggest_owner
+from forewarn_server.cli.defaults import LIST_MAX
+from forewarn_server.cli.output import (
     listed,
     print_facts,
     print_structured,
@@ -18,7 +20,7 @@ from forewarn.cli.output import (
     show_list,
     when,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     LISTED,
     WATCHED,
@@ -28,8 +30,6 @@ from forewarn.cli.parameters import (
     ServerOptions,
     WatchOptions,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
 
 TicketId: TypeAlias = Annotated[str, Parameter(name="ID", help="such as t-12")]
 TicketType: TypeAlias = Literal["incident", "report", "retirement", "repair", "review"]

@@ -11,9 +11,16 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_base.garbage import uncollected
+from forewarn_cli.file_lines import located
+from forewarn_cli.topology_import import imports
+from forewarn_cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
+from forewarn_cli.topology_summary import SIGNS, print_summary
+from forewarn_server.cli.api_client import Answer, client_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import (
     confirm,
     note,
     noun,
@@ -21,20 +28,13 @@ from forewarn.cli.output import (
     print_json_line,
     print_structured,
 )
-from forewarn.cli.parameters import (
+from forewarn_server.cli.parameters import (
     COMMON,
     FileOrDash,
     Format,
     ServerOptions,
     Yes,
 )
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
-from forewarn.garbage import uncollected
-from forewarn_cli.file_lines import located
-from forewarn_cli.topology_import import imports
-from forewarn_cli.topology_portions import TopologyFileUnreadable, apply_portions, portions_of
-from forewarn_cli.topology_summary import SIGNS, print_summary
 
 DescriptionFile: TypeAlias = Annotated[
     FileOrDash, Parameter(name="FILE", help=".toml, .yaml or .json; - is standard input")

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import ApiClient, ApiRefused, client_of
-from forewarn.cli.application import application
-from forewarn.cli.driver import driver_table
-from forewarn.cli.output import note, print_structured
-from forewarn.cli.parameters import (
+from forewarn_base.clock import Clock, SystemClock
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_base.exit_codes import OK
+from forewarn_core.fleet.impact import TRAITS, Cause
+from forewarn_server.cli.api_client import ApiClient, ApiRefused, client_of
+from forewarn_server.cli.application import application
+from forewarn_server.cli.driver import driver_table
+from forewarn_server.cli.output import note, print_structured
+from forewarn_server.cli.parameters import (
     COMMON,
     Config,
     ServerOptions,
 )
-from forewarn.clock import Clock, SystemClock
-from forewarn.core.impact import TRAITS, Cause
-from forewarn.errors import CallerError, ForewarnError
-from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
-    from forewarn.drivers.found import Found
-    from forewarn.drivers.sources import FleetSource
+    from forewarn_drivers.found import Found
+    from forewarn_drivers.sources import FleetSource
 
 imports = application("import", "import hosts and VMs from a platform")
 
@@ -58,7 +58,7 @@ def _driver(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import hosts and VMs that a driver lists."""
-    from forewarn.drivers.sources import make_source  # noqa: PLC0415
+    from forewarn_drivers.sources import make_source  # noqa: PLC0415
 
     source = make_source(name, driver_table(name, config)[0])
     return run_import(common, source, follow=follow, dry_run=dry_run)
@@ -104,8 +104,8 @@ def _source_of_kind(kind: str, name: str, config: Sequence[Path]) -> FleetSource
     Raises:
         DriverNotSet: the driver is not in the settings.
     """
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415
-    from forewarn.drivers.sources import make_source  # noqa: PLC0415
+    from forewarn_drivers.registry import KIND  # noqa: PLC0415
+    from forewarn_drivers.sources import make_source  # noqa: PLC0415
 
     return make_source(name, {**driver_table(name, config)[0], KIND: kind})
 
@@ -123,7 +123,7 @@ def _libvirt(
     common: ServerOptions = COMMON,
 ) -> int:
     """Import hosts and VMs from libvirt."""
-    from forewarn.drivers.sources import make_source  # noqa: PLC0415
+    from forewarn_drivers.sources import make_source  # noqa: PLC0415
 
     if bool(uris) == bool(config):
         raise HypervisorsUnnamed
@@ -209,7 +209,7 @@ class Importer:
 
     def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
         """Apply the discovered records; return the records, and the errors of refused records."""
-        from forewarn.drivers.found import difference, gone  # noqa: PLC0415
+        from forewarn_drivers.found import difference, gone  # noqa: PLC0415
 
         fleet = self._source.discover()
         known = json.loads(self._client.send("GET", "/v1/topology?format=json"))

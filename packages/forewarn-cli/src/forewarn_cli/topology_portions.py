@@ -14,12 +14,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
-from forewarn.cli.api_client import ApiClient, ApiRefused
-from forewarn.cli.listing import records
-from forewarn.cli.progress import part_bar
-from forewarn.validation.complexity import FileTooComplex
-from forewarn.validation.json_reader import without_doubles
-from forewarn.values import value
+from forewarn_base.validation.complexity import FileTooComplex
+from forewarn_base.validation.json_reader import without_doubles
+from forewarn_base.values import value
+from forewarn_server.cli.api_client import ApiClient, ApiRefused
+from forewarn_server.cli.listing import records
+from forewarn_server.cli.progress import part_bar
 
 if TYPE_CHECKING:
     Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
@@ -162,7 +162,7 @@ def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file s
         return json.loads(body, object_pairs_hook=without_doubles)
     if media == "application/toml":
         return tomllib.loads(body.decode())
-    from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - [server] only
+    from forewarn_server.yaml_reader import read_yaml  # noqa: PLC0415 - [server] only
 
     return read_yaml(body.decode())
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from forewarn.cli.listing import natural
-from forewarn.cli.output import listed, print_table
+from forewarn_server.cli.listing import natural
+from forewarn_server.cli.output import listed, print_table
 
 #: Verb -> the changed records, each with kind, name, zone, rack and owner.
 Changes: TypeAlias = Mapping[str, Sequence[Mapping[str, str]]]

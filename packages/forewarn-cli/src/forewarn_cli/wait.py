@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, client_of, local_now_ms, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import note, print_structured
-from forewarn.cli.parameters import COMMON, Seconds, ServerOptions
-from forewarn.cli.progress import progress_bar
-from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
+from forewarn_base.exit_codes import OK, REFUSED, TIMED_OUT
 from forewarn_cli.maintenance_output import line_of
+from forewarn_server.cli.api_client import Answer, client_of, local_now_ms, part
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import note, print_structured
+from forewarn_server.cli.parameters import COMMON, Seconds, ServerOptions
+from forewarn_server.cli.progress import progress_bar
 
 #: States after which work does not change.
 _ENDED = frozenset({"succeeded", "failed", "cancelled", "done"})

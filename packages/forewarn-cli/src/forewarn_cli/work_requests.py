@@ -9,10 +9,21 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import Answer, ApiClient, ApiRefused, client_of, local_now_ms, part
-from forewarn.cli.application import noun_app
-from forewarn.cli.listing import records
-from forewarn.cli.output import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, REFUSED, TIMED_OUT
+from forewarn_cli.host_selection import SELECTION, HostNames, Selection, named_hosts
+from forewarn_cli.maintenance_output import print_maintenances
+from forewarn_server.cli.api_client import (
+    Answer,
+    ApiClient,
+    ApiRefused,
+    client_of,
+    local_now_ms,
+    part,
+)
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.listing import records
+from forewarn_server.cli.output import (
     agrees,
     confirm,
     listed,
@@ -24,11 +35,7 @@ from forewarn.cli.output import (
     warn_unasked,
     when,
 )
-from forewarn.cli.parameters import COMMON, Moment, ServerOptions, Wait, WaitLimit, Yes
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
-from forewarn_cli.host_selection import SELECTION, HostNames, Selection, named_hosts
-from forewarn_cli.maintenance_output import print_maintenances
+from forewarn_server.cli.parameters import COMMON, Moment, ServerOptions, Wait, WaitLimit, Yes
 
 #: Causes of work on hosts that requires notice.
 _ANNOUNCED = frozenset({"host-update", "host-reboot", "live-migration", "hardware-degraded"})

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.cli.main import main
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_server.cli.main import main
 from tests.api.live import SETTINGS, Live
 from tests.cli.conftest import Run
 

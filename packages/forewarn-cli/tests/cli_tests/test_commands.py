@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from forewarn.exit_codes import OK, REFUSED, USAGE
-from forewarn.protocol.documents import read_document
+from forewarn_base.exit_codes import OK, REFUSED, USAGE
+from forewarn_base.protocol.documents import read_document
 from forewarn_cli.events import month_span
 from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.exit_codes import OK, REFUSED
+from forewarn_base.exit_codes import OK, REFUSED
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.exit_codes import OK, REFUSED, USAGE
+from forewarn_base.exit_codes import OK, REFUSED, USAGE
 from forewarn_cli.declarations import ChoiceMalformed, choices_of
 from tests.api.live import FLEET, Live
 from tests.cli.conftest import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.exit_codes import OK
+from forewarn_base.exit_codes import OK
 from tests.cli.conftest import Run
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.exit_codes import USAGE
+from forewarn_base.exit_codes import USAGE
 from forewarn_cli.maintenance_output import failed_hosts
 from forewarn_cli.reports import COLUMNS, as_csv
 from tests.api.live import Live

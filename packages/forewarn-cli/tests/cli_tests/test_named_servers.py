@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.exit_codes import OK, UNREACHABLE, USAGE
+from forewarn_base.exit_codes import OK, UNREACHABLE, USAGE
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

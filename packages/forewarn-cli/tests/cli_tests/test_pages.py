@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from forewarn.api import fleet_routes, maintenance_routes, outcome_routes, read_routes
-from forewarn.cli import listing
-from forewarn.cli.main import main
 from forewarn_cli import audit, history, topology_portions
+from forewarn_server.api import fleet_routes, maintenance_routes, outcome_routes, read_routes
+from forewarn_server.cli import listing
+from forewarn_server.cli.main import main
 from tests.api.live import Json, Live
 from tests.cli.conftest import Run
 from tests.serving import HttpServer, Request

@@ -1,6 +1,6 @@
 """`forewarn maintenance plan` for people: the calendar, the groups, and 80 columns."""
 
-from forewarn.protocol import timestamps
+from forewarn_base.protocol import timestamps
 from forewarn_cli.plan_preview import (
     CHARTED_MAX,
     DAYS_MAX,

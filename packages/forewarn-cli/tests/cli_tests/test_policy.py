@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from forewarn.exit_codes import REFUSED, USAGE
+from forewarn_base.exit_codes import REFUSED, USAGE
 from forewarn_cli.policy import _moved_end
 from tests.api.live import Live
 from tests.cli.conftest import Run

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from forewarn.exit_codes import OK
+from forewarn_base.exit_codes import OK
 from tests.api.live import Live
 from tests.cli.conftest import Run
 

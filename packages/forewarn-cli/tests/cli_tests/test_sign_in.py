@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.access.stimulus import Grant
-from forewarn.exit_codes import OK, REFUSED
-from forewarn.settings import OidcSettings, OperatorSettings
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_base.settings import OidcSettings, OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.access.stimulus import Grant
 from tests.api.issuer import CLIENT, Issuer
 from tests.api.live import SETTINGS, Live
 from tests.cli.conftest import Run

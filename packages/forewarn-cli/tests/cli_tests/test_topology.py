@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.exit_codes import REFUSED
+from forewarn_base.exit_codes import REFUSED
 from forewarn_cli import topology as topology_commands
 from forewarn_cli import topology_portions
 from tests.api.live import FLEET, Live

@@ -3,7 +3,7 @@
 import pytest
 
 from cli_tests.transcripts import RIGHT, WRONG, transcripts
-from forewarn import exit_codes
+from forewarn_base import exit_codes
 from tests.api.live import Live
 
 

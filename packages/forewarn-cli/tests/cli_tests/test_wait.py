@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
+from forewarn_base.exit_codes import OK, REFUSED, TIMED_OUT
 from tests.cli.conftest import Run
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from forewarn.core.stimulus import Complete, DriverProgressed
-from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
+from forewarn_base.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
+from forewarn_core.fleet.stimulus import Complete, DriverProgressed
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import LIMIT_S, wait_until

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 from tests.api.live import FLEET, Live
 
 #: Commands that succeed, in this order: later ones use the records of earlier ones.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from forewarn.values import value
+from forewarn_base.values import value
 from forewarn_conformance.exchange import VERSION, Reply, ServiceUnderTest
 
 #: The fields of an event, in order. Source: D-10.

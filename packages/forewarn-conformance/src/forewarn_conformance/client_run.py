@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from forewarn.errors import CallerError
+from forewarn_base.errors import CallerError
 from forewarn_conformance.agent_trial import AGENT
 from forewarn_conformance.checks import Check, ConformanceFault
 from forewarn_conformance.client_stories import STORIES, Story

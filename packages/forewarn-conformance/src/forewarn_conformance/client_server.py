@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from forewarn.clock import SystemClock
-from forewarn.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
-from forewarn.protocol.documents import Document, ScheduledEvent, render_document
-from forewarn.protocol.timestamps import rfc1123
-from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
+from forewarn_base.clock import SystemClock
+from forewarn_base.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
+from forewarn_base.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn_base.protocol.timestamps import rfc1123
+from forewarn_base.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
 
 ELSEWHERE = "/elsewhere"
 NAME = "vm-1"

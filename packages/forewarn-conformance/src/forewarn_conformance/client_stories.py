@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
-from forewarn.protocol.timestamps import iso8601
-from forewarn.protocol.versions import ADVISORY_STATUS, VERSIONS
-from forewarn.values import value
+from forewarn_base.protocol.timestamps import iso8601
+from forewarn_base.protocol.versions import ADVISORY_STATUS, VERSIONS
+from forewarn_base.values import value
 from forewarn_conformance.checks import ConformanceFault, NotApplicable
 from forewarn_conformance.client_server import NEIGHBOUR, replaced, started
 from forewarn_conformance.client_trial import POLLS_QUIET, ClientTrial

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from forewarn.errors import CallerError, reason_of
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.values import value
+from forewarn_base.errors import CallerError, reason_of
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_base.values import value
 from forewarn_conformance.checks import ConformanceFault
 from forewarn_conformance.client_server import NAME, PlayedServer, replaced, started
 from forewarn_conformance.marks import PREPARED, RECOVERED, ConformanceMarks

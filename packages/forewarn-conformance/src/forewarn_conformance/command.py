@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from forewarn import exit_codes
-from forewarn.cli.application import noun_app
-from forewarn.cli.output import print_json, print_structured
-from forewarn.cli.parameters import (
+from forewarn_base import exit_codes
+from forewarn_base.errors import CallerError, PeerError, reason_of
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.output import print_json, print_structured
+from forewarn_server.cli.parameters import (
     PRINTED,
     Int,
     OutputOptions,
     Seconds,
 )
-from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
     from forewarn_conformance.event_trial import Hooks

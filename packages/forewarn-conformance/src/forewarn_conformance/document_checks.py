@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 
-from forewarn.protocol.approvals import APPROVALS_MAX
-from forewarn.protocol.versions import (
+from forewarn_base.protocol.approvals import APPROVALS_MAX
+from forewarn_base.protocol.versions import (
     FIELD_SINCE,
     RESOURCE_TYPE,
     TYPE_SINCE,

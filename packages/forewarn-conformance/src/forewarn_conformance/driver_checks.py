@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from forewarn.core.lifecycle import Operation, with_execution
-from forewarn.drivers import Discovering, Task
-from forewarn.values import replace
+from forewarn_base.values import replace
 from forewarn_conformance.checks import CheckList, ConformanceFault, NotApplicable
 from forewarn_conformance.driver_trial import Failure, Subject, Trial
 from forewarn_conformance.run import Result, judged
+from forewarn_core.fleet.lifecycle import Operation, with_execution
+from forewarn_drivers import Discovering, Task
 
 #: Kinds of records that discovery may report.
 KINDS = {"hosts", "groups", "vms"}

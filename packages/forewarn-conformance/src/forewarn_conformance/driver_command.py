@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from forewarn.cli.driver import DriverCheck, driver_table
-from forewarn.drivers.registry import KIND, make_driver
-from forewarn.errors import PeerError, reason_of
-from forewarn.store import open_store
+from forewarn_base.errors import PeerError, reason_of
 from forewarn_conformance.command import finish, show
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_trial import Subject
+from forewarn_drivers.registry import KIND, make_driver
+from forewarn_server.cli.driver import DriverCheck, driver_table
+from forewarn_store import open_store
 
 #: Timeout of the program that counts effects, in seconds.
 EFFECTS_TIMEOUT_S = 30

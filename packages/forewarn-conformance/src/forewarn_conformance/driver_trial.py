@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TypeVar
 
-from forewarn.clock import SystemClock
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Execution, Operation, OperationState
-from forewarn.drivers import Driver, Progress, Task
-from forewarn.errors import TEXT_CHARACTERS_MAX
-from forewarn.values import value
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import TEXT_CHARACTERS_MAX
+from forewarn_base.values import value
 from forewarn_conformance.checks import ConformanceFault, NotApplicable
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Execution, Operation, OperationState
+from forewarn_drivers import Driver, Progress, Task
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from forewarn.values import value
+from forewarn_base.values import value
 from forewarn_conformance.checks import (
     ConformanceFault,
     NotApplicable,

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from forewarn.errors import CallerError, PeerError, reason_of
-from forewarn.host_port import host_of_url
-from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
-from forewarn.urls import shown_url
-from forewarn.values import value
+from forewarn_base.errors import CallerError, PeerError, reason_of
+from forewarn_base.host_port import host_of_url
+from forewarn_base.protocol.versions import EVENTS_PATH, HOLD_S_MAX, VERSIONS
+from forewarn_base.urls import shown_url
+from forewarn_base.values import value
 
 VERSION = VERSIONS[-1]
 #: Longest wait for an answer, in seconds.

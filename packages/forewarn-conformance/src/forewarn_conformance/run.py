@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
-from forewarn.errors import reason_of
-from forewarn.values import value
+from forewarn_base.errors import reason_of
+from forewarn_base.values import value
 from forewarn_conformance import document_checks, transport_checks  # noqa: F401
 from forewarn_conformance.checks import CHECKS, LAST_CHECKS, Check, ConformanceFault, NotApplicable
 from forewarn_conformance.event_checks import EVENT_CHECKS

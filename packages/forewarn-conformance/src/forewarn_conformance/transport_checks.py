@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from forewarn.protocol.versions import EVENTS_PATH
+from forewarn_base.protocol.versions import EVENTS_PATH
 from forewarn_conformance.checks import (
     LAST_CHECKS,
     NotApplicable,

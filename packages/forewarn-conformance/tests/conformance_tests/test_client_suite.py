@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from forewarn.cli.main import main
 from forewarn_conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
 from forewarn_conformance.client_trial import ClientUnstartable
 from forewarn_conformance.run import Result, Verdict
+from forewarn_server.cli.main import main
 from tests.waiting import LIMIT_S, wait_until
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
@@ -190,7 +190,15 @@ def test_suite_that_is_ended_leaves_no_client(tmp_path: Path, number: signal.Sig
     """A CI system ends a job by a signal; its clients would poll for ever."""
     pids = tmp_path / "pids"
     client = ("sh", "-c", f'echo $$ >> {pids}; exec "$@"', "-", *CLIENT)
-    words = [sys.executable, "-m", "forewarn.cli.main", "conformance", "client", "--", *client]
+    words = [
+        sys.executable,
+        "-m",
+        "forewarn_server.cli.main",
+        "conformance",
+        "client",
+        "--",
+        *client,
+    ]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as suite:
         wait_until(lambda: pids.exists() and len(pids.read_text().split()) > 8, what="clients")
         suite.send_signal(number)

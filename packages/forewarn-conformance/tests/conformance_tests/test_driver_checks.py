@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.registry import make_driver
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_command import separate_driver
 from forewarn_conformance.driver_trial import Subject
 from forewarn_conformance.run import Result, Verdict
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.registry import make_driver
+from forewarn_server.cli.main import main
 
 
 class Far:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
 from forewarn_conformance.provider.__main__ import main
 from forewarn_conformance.provider.steps import STEPS
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
 CLOSED = replace(SETTINGS, operator=OperatorSettings())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conformance_tests.test_client_suite import CLIENTS, results_of
-from forewarn.cli.main import main
 from forewarn_conformance.client_run import ClientOptions, stories_named
 from forewarn_conformance.run import Result, Verdict
+from forewarn_server.cli.main import main
 from tests.waiting import LIMIT_S
 
 HERE = Path(__file__).parent

@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from conformance_tests.wrong_server import Wrong, serving
-from forewarn import exit_codes
-from forewarn.cli.main import main
 from forewarn.testing import EmulatorThread
+from forewarn_base import exit_codes
 from forewarn_conformance.event_trial import Hooks
 from forewarn_conformance.exchange import ServiceUnderTest, TargetInvalid
 from forewarn_conformance.run import Result, Verdict, junit, run_checks
 from forewarn_emulator.options import METADATA, Options
+from forewarn_server.cli.main import main
 
 
 @pytest.fixture(scope="module")

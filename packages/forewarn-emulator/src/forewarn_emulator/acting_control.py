@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from forewarn.control.plane import ControlPlane
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import PlaneStimulus
-from forewarn.core.topology import Topology
-from forewarn.errors import CallerError
-from forewarn.values import value
+from forewarn_base.errors import CallerError
+from forewarn_base.values import value
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import PlaneStimulus
+from forewarn_core.fleet.topology import Topology
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.run_loop import ControlLoop
 
 log = logging.getLogger("forewarn_emulator")
 

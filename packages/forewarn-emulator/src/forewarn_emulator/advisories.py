@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.protocol.versions import ADVISORY_STATUS
-from forewarn.replication.messages import Publication
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.versions import ADVISORY_STATUS
+from forewarn_metadata.replication.messages import Publication
 
 REBALANCE = "SpotRebalanceRecommendation"
 DESCRIPTION = "The Spot VM is at elevated risk of eviction."

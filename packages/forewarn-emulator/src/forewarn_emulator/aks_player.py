@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.cli.following import Followed, Follower
-from forewarn.cli.listing import records
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.cli.following import Followed, Follower
+from forewarn_server.cli.listing import records
 
 
 class Remediator(Followed, Protocol):

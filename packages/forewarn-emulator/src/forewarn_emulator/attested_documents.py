@@ -12,15 +12,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from forewarn.clock import Clock
-from forewarn.metadata.http.response import Response, compact, refusal
-from forewarn.metadata.instance import derived_vm_id
-from forewarn.metadata.instance_fields import DEFAULT_SUBSCRIPTION
-from forewarn.openssl import DAYS, CertificateUnmade, openssl
-from forewarn.replication.messages import Caller
-from forewarn.service.parts import BoundAddresses
-from forewarn.values import value
+from forewarn_base.clock import Clock
+from forewarn_base.openssl import DAYS, CertificateUnmade, openssl
+from forewarn_base.values import value
 from forewarn_emulator.console import loopback_url
+from forewarn_metadata.endpoint.http.response import Response, compact, refusal
+from forewarn_metadata.endpoint.instance import derived_vm_id
+from forewarn_metadata.endpoint.instance_fields import DEFAULT_SUBSCRIPTION
+from forewarn_metadata.replication.messages import Caller
+from forewarn_server.service.parts import BoundAddresses
 
 #: Validity of a document, in seconds, as in the public cloud.
 LIFETIME_S = 6 * 3600

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from forewarn.clock import ScaledClock
-from forewarn.control.plane import ControlPlane
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance import Checking
-from forewarn.drivers.simulated import SimulatedDriver
+from forewarn_base.clock import ScaledClock
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.maintenance import Checking
+from forewarn_drivers.simulated import SimulatedDriver
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.control.run_loop import ControlLoop
 
 T = TypeVar("T")
 

@@ -11,19 +11,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from forewarn.cli.api_client import ApiClient, ApiRefused, client_of, part
-from forewarn.cli.application import application, noun_app
-from forewarn.cli.defaults import FAULT_HELP
-from forewarn.cli.output import note, print_file, print_structured, show_list
-from forewarn.cli.parameters import (
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK
+from forewarn_server.cli.api_client import ApiClient, ApiRefused, client_of, part
+from forewarn_server.cli.application import application, noun_app
+from forewarn_server.cli.defaults import FAULT_HELP
+from forewarn_server.cli.output import note, print_file, print_structured, show_list
+from forewarn_server.cli.parameters import (
     COMMON,
     Config,
     Number,
     ServerOptions,
 )
-from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK
+from forewarn_server.cli.text_files import text_of
 
 emulator = noun_app("emulator")
 clock = application("clock", "show or move the emulator's clock")
@@ -92,7 +92,7 @@ def _advance(
     common: ServerOptions = COMMON,
 ) -> int:
     """Move the clock forward."""
-    from forewarn.validation.fields import Duration  # noqa: PLC0415
+    from forewarn_base.validation.fields import Duration  # noqa: PLC0415
     from forewarn_emulator.options import ADVANCE_S_MAX  # noqa: PLC0415
 
     Duration(0, ADVANCE_S_MAX).read(by, "DURATION")
@@ -142,9 +142,9 @@ def _play_aks(
     common: ServerOptions = COMMON,
 ) -> int:
     """Cordon and drain the nodes of a cluster before events, as AKS does."""
-    from forewarn.cli.driver import driver_table  # noqa: PLC0415 - the same
-    from forewarn.cli.following import create_for_action  # noqa: PLC0415 - the same
     from forewarn_emulator.aks_player import AksPlayer  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn_server.cli.driver import driver_table  # noqa: PLC0415 - the same
+    from forewarn_server.cli.following import create_for_action  # noqa: PLC0415 - the same
 
     client = client_of(common, EmulatorClient)
     client.get("/v1/clock")  # only an emulator has one

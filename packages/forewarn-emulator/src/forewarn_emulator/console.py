@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from forewarn.core.document import View
-from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.records import Record, from_row
-from forewarn.core.state import Entry
-from forewarn.core.step import StepResult
-from forewarn.core.topology import Topology
-from forewarn.host_port import host_and_port, joined_address
-from forewarn.protocol.documents import ScheduledEvent
-from forewarn.protocol.timestamps import iso8601
-from forewarn.protocol.versions import EVENTS_PATH, VERSIONS
-from forewarn.service.parts import BoundAddresses
+from forewarn_base.host_port import host_and_port, joined_address
+from forewarn_base.protocol.documents import ScheduledEvent
+from forewarn_base.protocol.timestamps import iso8601
+from forewarn_base.protocol.versions import EVENTS_PATH, VERSIONS
+from forewarn_core.fleet.document import View
+from forewarn_core.fleet.lifecycle import Event, Operation
+from forewarn_core.fleet.records import Record, from_row
+from forewarn_core.fleet.state import Entry
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.topology import Topology
+from forewarn_server.service.parts import BoundAddresses
 
 METADATA_PATH = f"{EVENTS_PATH}?api-version={VERSIONS[-1]}"
 #: Texts of printed actions; other actions are intermediate steps.

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_network
 from types import MappingProxyType
 
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, Host, Vm
 
 #: Actor of the fleet's creation in history.
 ACTOR = "emulator"

@@ -10,19 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from forewarn.clock import ScaledClock
-from forewarn.control.plane import ControlPlane
-from forewarn.core.refusals import Unknown
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import ChangeTopology, Enable
-from forewarn.core.topology import Topology, Vm
-from forewarn.drivers.simulated import SimulatedDriver
-from forewarn.errors import CallerError
-from forewarn.ids import Ids
-from forewarn.metadata.responder import EmulatedAnswers
-from forewarn.service.daemon import Daemon
-from forewarn.service.hooks import ServiceHooks
-from forewarn.values import value
+from forewarn_base.clock import ScaledClock
+from forewarn_base.errors import CallerError
+from forewarn_base.ids import Ids
+from forewarn_base.values import value
+from forewarn_core.fleet.refusals import Unknown
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import ChangeTopology, Enable
+from forewarn_core.fleet.topology import Topology, Vm
+from forewarn_drivers.simulated import SimulatedDriver
 from forewarn_emulator import default_fleet
 from forewarn_emulator.advisories import Advisories
 from forewarn_emulator.attested_documents import AttestedDocuments
@@ -33,6 +29,10 @@ from forewarn_emulator.options import Options, margin_ms, settings_of
 from forewarn_emulator.scenario import Scenario
 from forewarn_emulator.scenario_runner import Run
 from forewarn_emulator.vm_restore import VmRestore
+from forewarn_metadata.endpoint.responder import EmulatedAnswers
+from forewarn_server.control.plane import ControlPlane
+from forewarn_server.service.daemon import Daemon
+from forewarn_server.service.hooks import ServiceHooks
 
 #: Most scenarios that run in parallel.
 RUNS_MAX = 20
@@ -470,9 +470,9 @@ class Emulator(Daemon):
 
 def _read_fleet(name: str, text: str) -> ChangeTopology:
     """Return the fleet of a topology file."""
-    from forewarn.api.topology_file import ENDINGS, read_topology  # noqa: PLC0415
-    from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - if one is named
-    from forewarn.validation.json_reader import BodyUnreadable  # noqa: PLC0415 - the same
+    from forewarn_base.validation.fields import ValidationFailed  # noqa: PLC0415 - if one is named
+    from forewarn_base.validation.json_reader import BodyUnreadable  # noqa: PLC0415 - the same
+    from forewarn_server.api.topology_file import ENDINGS, read_topology  # noqa: PLC0415
 
     media = ENDINGS.get(name[name.rfind(".") :].lower() if "." in name else "")
     if media is None:

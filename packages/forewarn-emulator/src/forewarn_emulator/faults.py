@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
-from forewarn.errors import CallerError
-from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.http.request import HttpRequest
-from forewarn.metadata.http.response import Response, refusal
-from forewarn.metadata.responder import too_many
-from forewarn.protocol.versions import EVENTS_PATH, HOLD_S_MAX
-from forewarn.values import value
+from forewarn_base.errors import CallerError
+from forewarn_base.protocol.versions import EVENTS_PATH, HOLD_S_MAX
+from forewarn_base.values import value
+from forewarn_metadata.endpoint.fault import InjectedFault
+from forewarn_metadata.endpoint.http.request import HttpRequest
+from forewarn_metadata.endpoint.http.response import Response, refusal
+from forewarn_metadata.endpoint.responder import too_many
 
 HOLD_S = 10.0
 #: Longest duration of a fault, in real seconds.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from forewarn.core.topology import Vm
-from forewarn.metadata.fault import InjectedFault
-from forewarn.metadata.http.request import HttpRequest
-from forewarn.metadata.identity import Callers, Peer
-from forewarn.replication.messages import Caller, DocumentChange
-from forewarn.settings import MetadataSettings
+from forewarn_base.settings import MetadataSettings
+from forewarn_core.fleet.topology import Vm
+from forewarn_metadata.endpoint.fault import InjectedFault
+from forewarn_metadata.endpoint.http.request import HttpRequest
+from forewarn_metadata.endpoint.identity import Callers, Peer
+from forewarn_metadata.replication.messages import Caller, DocumentChange
 
 #: Longest time without an answer before the connection is reset, in real seconds.
 HANG_S_MAX = 120.0

@@ -18,7 +18,7 @@ def new_emulator(options: Options) -> Emulator:
 
 
 def _routes(emulator: Emulator) -> Sequence[object]:
-    from forewarn.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
     from forewarn_emulator import routes  # noqa: PLC0415
+    from forewarn_server.api.routes import routes_of  # noqa: PLC0415 - after VMs are served
 
     return routes_of(routes, emulator)

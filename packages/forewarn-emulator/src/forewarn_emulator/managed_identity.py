@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forewarn.adfs_tokens import LIFETIME_S, TokenIssuer
-from forewarn.clock import SystemClock
-from forewarn.metadata.http.response import Response, compact
+from forewarn_base.clock import SystemClock
+from forewarn_metadata.endpoint.http.response import Response, compact
+from forewarn_server.adfs_tokens import LIFETIME_S, TokenIssuer
 
 #: Longest resource name in a token, in characters.
 RESOURCE_LENGTH_MAX = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from forewarn.ids import Ids
-from forewarn.settings import (
+from forewarn_base.ids import Ids
+from forewarn_base.settings import (
     AzureSettings,
     DriverSettings,
     LifecycleSettings,
@@ -17,7 +17,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from forewarn.values import replace, value
+from forewarn_base.values import replace, value
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"

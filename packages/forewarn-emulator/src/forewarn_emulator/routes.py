@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.access.roles import Permission
-from forewarn.api.request_forms import EMPTY
-from forewarn.api.routes import ApiCall, ApiResponse, Route
-from forewarn.api.schemas import FLAG, TEXT, TEXT_OR_NONE, list_of, object_schema, page_schema
-from forewarn.clock import SPEED_MAX
-from forewarn.errors import nearest
-from forewarn.protocol import timestamps
-from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
-from forewarn.validation.forms import Field, Form
+from forewarn_base.clock import SPEED_MAX
+from forewarn_base.errors import nearest
+from forewarn_base.protocol import timestamps
+from forewarn_base.validation.fields import NAME, Duration, Number, Schema, Text
+from forewarn_base.validation.forms import Field, Form
+from forewarn_core.access.roles import Permission
 from forewarn_emulator import scenario_files
 from forewarn_emulator.attested_documents import ISSUER_PATH
 from forewarn_emulator.faults import FaultKind, FaultNotSet, read_fault
 from forewarn_emulator.options import ADVANCE_S_MAX
 from forewarn_emulator.scenario_runner import Run, RunState
+from forewarn_server.api.request_forms import EMPTY
+from forewarn_server.api.routes import ApiCall, ApiResponse, Route
+from forewarn_server.api.schemas import (
+    FLAG,
+    TEXT,
+    TEXT_OR_NONE,
+    list_of,
+    object_schema,
+    page_schema,
+)
 
 if TYPE_CHECKING:
     from forewarn_emulator.emulator import Emulator

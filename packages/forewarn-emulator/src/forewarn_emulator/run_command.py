@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter, Token
 
-from forewarn.cli.application import noun_app
-from forewarn.cli.defaults import FAULT_HELP
-from forewarn.cli.parameters import PRINTED, Int, Number, OutputOptions
-from forewarn.cli.program_name import typed_name
-from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
-from forewarn.exit_codes import OK, REFUSED
-from forewarn.garbage import uncollected
-from forewarn.host_port import host_of_header
-from forewarn.values import replace
+from forewarn_base.errors import CallerError
+from forewarn_base.exit_codes import OK, REFUSED
+from forewarn_base.garbage import uncollected
+from forewarn_base.host_port import host_of_header
+from forewarn_base.values import replace
+from forewarn_server.cli.application import noun_app
+from forewarn_server.cli.defaults import FAULT_HELP
+from forewarn_server.cli.parameters import PRINTED, Int, Number, OutputOptions
+from forewarn_server.cli.program_name import typed_name
+from forewarn_server.cli.text_files import text_of
 
 if TYPE_CHECKING:
-    from forewarn.settings import Settings
-    from forewarn.validation.fields import ValueType
+    from forewarn_base.settings import Settings
+    from forewarn_base.validation.fields import ValueType
     from forewarn_emulator.emulator import Emulator
     from forewarn_emulator.options import Options
 
@@ -218,7 +218,7 @@ emulate = noun_app("emulate")
 def run_emulator(*, options: EmulatorOptions = OPTIONS, printed: OutputOptions = PRINTED) -> int:
     """Run a metadata service on this machine, for trials and tests."""
     with uncollected():
-        from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
+        from forewarn_server.service.process import run  # noqa: PLC0415 - the other commands need none of it
 
         emulator_options = _options(options)
     _log_troubles(to_console=not options.quiet)
@@ -264,7 +264,7 @@ def _metadata_of(typed: EmulatorOptions) -> dict[str, object]:
     if typed.compat or typed.post_without_header:
         given["post_without_header"] = True
     if typed.enable_on_first_request:
-        from forewarn.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
+        from forewarn_base.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
 
         where = "The delay of --enable-on-first-request"
         given["enable_delay_s"] = _read(Duration(0, 120), typed.enable_on_first_request[0], where)
@@ -289,7 +289,7 @@ def _vms_of(given: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str,
             raise OptionInvalid(problem=f"--vm names {name} twice.")
         known = addresses.setdefault(name, ())
         if equals:
-            from forewarn.validation.fields import IpAddress  # noqa: PLC0415 - seldom wanted
+            from forewarn_base.validation.fields import IpAddress  # noqa: PLC0415 - seldom wanted
 
             where = f"The address of {name} with --vm"
             addresses[name] = (*known, str(_read(IpAddress(), address, where)))
@@ -299,8 +299,8 @@ def _vms_of(given: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str,
 def _started_for_s(text: str | None) -> int:
     if text is None:
         return 0
-    from forewarn.core.impact import DURATION_S_MAX  # noqa: PLC0415 - seldom wanted
-    from forewarn.validation.fields import Duration  # noqa: PLC0415 - the same
+    from forewarn_base.validation.fields import Duration  # noqa: PLC0415 - the same
+    from forewarn_core.fleet.impact import DURATION_S_MAX  # noqa: PLC0415 - seldom wanted
 
     started_for_s = _read(Duration(0, DURATION_S_MAX), text, "The time of --started-for")
     assert isinstance(started_for_s, int), started_for_s
@@ -315,7 +315,7 @@ def _limit(count: int) -> int:
 
 def _read(kind: ValueType, text: str, where: str) -> object:
     """Parse the value of an option; errors name the option."""
-    from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
+    from forewarn_base.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
         return kind.read(text, where)
@@ -325,15 +325,15 @@ def _read(kind: ValueType, text: str, where: str) -> object:
 
 def _surrounding() -> Settings:
     """Return the settings from the environment."""
-    from forewarn.settings import Settings  # noqa: PLC0415
+    from forewarn_base.settings import Settings  # noqa: PLC0415
     from forewarn_emulator.options import METADATA  # noqa: PLC0415
 
     defaults = Settings(metadata=METADATA)
     own = {name: text for name, text in os.environ.items() if name.startswith(ENVIRONMENT)}
     if not own:
         return defaults
-    from forewarn.service.settings_check import check_settings  # noqa: PLC0415 - seldom wanted
-    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - slow to import
+    from forewarn_server.service.settings_check import check_settings  # noqa: PLC0415 - seldom wanted
+    from forewarn_server.settings_loader import load_settings  # noqa: PLC0415 - slow to import
 
     settings = load_settings((), own, defaults)
     check_settings(settings)
@@ -344,7 +344,7 @@ def _log_troubles(*, to_console: bool) -> None:
     """Log errors to standard error, and also alerts unless the console prints alerts."""
     import logging  # noqa: PLC0415
 
-    from forewarn.log_format import configure_logs  # noqa: PLC0415
+    from forewarn_base.log_format import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
     if to_console:
@@ -354,9 +354,9 @@ def _log_troubles(*, to_console: bool) -> None:
 
 async def _serve(options: Options, typed: EmulatorOptions, *, as_json: bool) -> int:
     with uncollected():  # objects of modules stay alive until the process ends
-        from forewarn.service.process import run_until_stopped  # noqa: PLC0415
         from forewarn_emulator.launch import new_emulator  # noqa: PLC0415
         from forewarn_emulator.line_writer import LineWriter  # noqa: PLC0415
+        from forewarn_server.service.process import run_until_stopped  # noqa: PLC0415
 
     emulator = new_emulator(options)
     for text in typed.fault:
@@ -389,7 +389,7 @@ async def _serve(options: Options, typed: EmulatorOptions, *, as_json: bool) -> 
 
 def _attach_console(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
     """Print the banner, then each change of the fleet."""
-    from forewarn.protocol import timestamps  # noqa: PLC0415
+    from forewarn_base.protocol import timestamps  # noqa: PLC0415
     from forewarn_emulator import console  # noqa: PLC0415
 
     def now() -> str:

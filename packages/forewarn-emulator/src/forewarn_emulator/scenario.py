@@ -7,8 +7,8 @@ from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.impact import Cause, Impact, Source
 
 #: Placeholders for the names of the machines on which a scenario runs.
 ON_VM, ON_HOST, ON_GROUP = "$vm", "$host", "$group"

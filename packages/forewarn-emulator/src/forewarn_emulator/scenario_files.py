@@ -10,12 +10,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forewarn.api.policy_file import read_policy_table
-from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
-from forewarn.errors import CallerError, nearest
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.validation.complexity import FileTooComplex
-from forewarn.validation.fields import (
+from forewarn_base.errors import CallerError, nearest
+from forewarn_base.validation.complexity import FileTooComplex
+from forewarn_base.validation.fields import (
     Boolean,
     Choice,
     Duration,
@@ -24,9 +21,11 @@ from forewarn.validation.fields import (
     ValidationFailed,
     wrong,
 )
-from forewarn.validation.forms import OneOrMore, unknown_member
-from forewarn.validation.toml_reader import read_toml
-from forewarn.values import value
+from forewarn_base.validation.forms import OneOrMore, unknown_member
+from forewarn_base.validation.toml_reader import read_toml
+from forewarn_base.values import value
+from forewarn_core.fleet.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
+from forewarn_core.planning.policy import MaintenancePolicy
 from forewarn_emulator.scenario import (
     Act,
     Approval,
@@ -46,6 +45,7 @@ from forewarn_emulator.scenario import (
     Until,
     Wait,
 )
+from forewarn_server.api.policy_file import read_policy_table
 
 #: Scenarios for the option `--preview`, and scenarios for `emulator play-aks`. Source: Z-9, K-6.
 PREVIEW, AKS = "preview", "aks"

@@ -10,13 +10,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from forewarn.api.request_forms import TOPOLOGY
-from forewarn.api.topology_file import form_of, records_of
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn_emulator.default_fleet import completed
 from forewarn_emulator.scenario import ON_GROUP, ON_HOST, ON_VM, DeclaredMachines
+from forewarn_server.api.request_forms import TOPOLOGY
+from forewarn_server.api.topology_file import form_of, records_of
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
 R = TypeVar("R", Host, Group, Vm)

@@ -10,15 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from forewarn.clock import Clock
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import Cancel, Complete, PlaneStimulus, Repair, RequestMaintenance
-from forewarn.drivers.simulated import WorkCourse
-from forewarn.errors import CallerError, ForewarnError
-from forewarn.ids import Ids
-from forewarn.replication.requests import ApprovalRequest
-from forewarn.values import value
+from forewarn_base.clock import Clock
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_base.ids import Ids
+from forewarn_base.values import value
+from forewarn_core.fleet.lifecycle import Operation, OperationState
+from forewarn_core.fleet.stimulus import Cancel, Complete, PlaneStimulus, Repair, RequestMaintenance
+from forewarn_core.requests import ApprovalRequest
+from forewarn_drivers.simulated import WorkCourse
 from forewarn_emulator import scenario_machines
 from forewarn_emulator.acting_control import ActingControl, copied_topology
 from forewarn_emulator.default_fleet import SCENARIO, is_empty
@@ -45,6 +44,7 @@ from forewarn_emulator.scenario_work import (
     ScenarioOperations,
     TidyUp,
 )
+from forewarn_server.control.run_loop import ControlLoop
 
 log = logging.getLogger("forewarn_emulator")
 

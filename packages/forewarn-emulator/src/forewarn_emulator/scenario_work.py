@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 
-from forewarn.control.plane import ControlPlane
-from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
-from forewarn.core.maintenance import MaintenanceState
-from forewarn.core.state import State
-from forewarn.core.stimulus import (
+from forewarn_base.errors import CallerError
+from forewarn_core.fleet.lifecycle import LIVE_OPERATION, Operation, OperationState
+from forewarn_core.fleet.maintenance import MaintenanceState
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.stimulus import (
     ApplyPolicy,
     CancelMaintenance,
     ChangeTopology,
@@ -20,14 +20,14 @@ from forewarn.core.stimulus import (
     ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.topology import Health, Topology
-from forewarn.errors import CallerError
-from forewarn.planning.policy import Budget, MaintenancePolicy, Scope
+from forewarn_core.fleet.topology import Health, Topology
+from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn_emulator.acting_control import ActingControl, copied_topology
 from forewarn_emulator.default_fleet import ACTOR, SCENARIO, is_empty
 from forewarn_emulator.scenario import Maintain, Scenario, Until
 from forewarn_emulator.scenario_files import policy_at
 from forewarn_emulator.scenario_machines import ScenarioFleet, Touched, taken_back
+from forewarn_server.control.plane import ControlPlane
 
 OVER = "the scenario has ended"
 

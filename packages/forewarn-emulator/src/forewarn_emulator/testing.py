@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from forewarn.errors import ArgumentInvalid, CallerError
+from forewarn_base.errors import ArgumentInvalid, CallerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from forewarn.agent.holdings import Holdings
-    from forewarn.protocol.documents import Document
+    from forewarn_base.protocol.documents import Document
     from forewarn_emulator.emulator import Emulator
     from forewarn_emulator.options import Options
 
@@ -115,7 +115,7 @@ class EmulatorThread:
 
     def advance(self, by: str | float) -> None:
         """Advance the clock by seconds, `90s`, `15m` or `7d`, and wait for the effects."""
-        from forewarn.validation.fields import Duration  # noqa: PLC0415 - with the emulator
+        from forewarn_base.validation.fields import Duration  # noqa: PLC0415 - with the emulator
 
         by_s = by if isinstance(by, int | float) else Duration().read(by, "the time to pass")
         self.call(lambda: self.emulator.pacing.advance(round(by_s * 1000)))
@@ -138,8 +138,8 @@ class EmulatorThread:
         Raises:
             CallerError: the cause or a target is unknown, or the work is not possible.
         """
-        from forewarn.core.impact import Cause  # noqa: PLC0415 - with the emulator
-        from forewarn.core.stimulus import RequestMaintenance  # noqa: PLC0415
+        from forewarn_core.fleet.impact import Cause  # noqa: PLC0415 - with the emulator
+        from forewarn_core.fleet.stimulus import RequestMaintenance  # noqa: PLC0415
 
         causes = [known.value for known in Cause]
         if cause not in causes:
@@ -156,7 +156,7 @@ class EmulatorThread:
         Raises:
             CallerError: the operation is unknown or has started.
         """
-        from forewarn.core.stimulus import Cancel  # noqa: PLC0415
+        from forewarn_core.fleet.stimulus import Cancel  # noqa: PLC0415
 
         number = operation.removeprefix("op-")
         if not number.isdecimal():
@@ -223,7 +223,7 @@ class EmulatorThread:
             CallerError: no VM has this name.
             urllib.error.HTTPError: an injected fault; the error has a note with the answer.
         """
-        from forewarn.protocol.documents import read_document  # noqa: PLC0415
+        from forewarn_base.protocol.documents import read_document  # noqa: PLC0415
 
         return read_document(self._http(vm, None))
 
@@ -245,7 +245,7 @@ class EmulatorThread:
             CallerError: no VM has this name.
             TimeoutError: the condition did not become true; the message contains the last document.
         """
-        from forewarn.clock import SystemClock  # noqa: PLC0415 - with the emulator
+        from forewarn_base.clock import SystemClock  # noqa: PLC0415 - with the emulator
 
         clock, pause = SystemClock(), threading.Event()
         until_ms = clock.now_ms() + within_s * 1000
@@ -270,13 +270,13 @@ class EmulatorThread:
             urllib.error.HTTPError: the service refused the approval; the error has a note with the
                 reason.
         """
-        from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
+        from forewarn_base.protocol.approvals import render_approval  # noqa: PLC0415
 
         self._http(vm, render_approval(event_ids))
         self.settle()
 
     def _http(self, vm: str, body: bytes | None) -> bytes:
-        from forewarn.core.refusals import Unknown  # noqa: PLC0415 - with the emulator
+        from forewarn_core.fleet.refusals import Unknown  # noqa: PLC0415 - with the emulator
 
         name = vm or self.emulator.default_vm  # it may be evicted, and is then not answered
         if name and not self.emulator.metadata.service.group_of(name):

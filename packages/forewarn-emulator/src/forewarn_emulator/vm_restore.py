@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from forewarn.clock import Clock
-from forewarn.control.run_loop import ControlLoop
-from forewarn.core.stimulus import ChangeTopology
-from forewarn.core.topology import Vm
-from forewarn.errors import ForewarnError
+from forewarn_base.clock import Clock
+from forewarn_base.errors import ForewarnError
+from forewarn_core.fleet.stimulus import ChangeTopology
+from forewarn_core.fleet.topology import Vm
 from forewarn_emulator.acting_control import ActingControl, copied_topology
 from forewarn_emulator.default_fleet import ACTOR
+from forewarn_server.control.run_loop import ControlLoop
 
 log = logging.getLogger("forewarn_emulator")
 

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 
 from emulator_tests.conftest import ANYWHERE, Process
-from forewarn.cli.api_client import ApiClient
+from forewarn_server.cli.api_client import ApiClient
 from tests.waiting import LIMIT_S
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
 from forewarn.testing import EmulatorThread
 from forewarn_emulator.options import Options
+from forewarn_server.cli.api_client import ApiClient
 from tests.agent.programs import free_port
 from tests.waiting import LIMIT_S
 
@@ -88,7 +88,7 @@ class Process:
 
     def __init__(self, *arguments: str) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "forewarn.cli.main", "emulate", *arguments]
+        command = [sys.executable, "-m", "forewarn_server.cli.main", "emulate", *arguments]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )

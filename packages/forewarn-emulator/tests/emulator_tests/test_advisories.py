@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.settings import MetadataSettings
+from forewarn_base.settings import MetadataSettings
+from forewarn_server.cli.api_client import ApiRefused
 from tests.asking import ask
 
 NEW, OLD = "2024-07-09", "2020-07-01"

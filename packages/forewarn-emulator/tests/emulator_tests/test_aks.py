@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.main import main
 from forewarn_emulator.scenario_files import find_scenario, unlisted
+from forewarn_server.cli.main import main
 from tests.agent.agents import Agent
 from tests.agent.programs import running
 from tests.agent.test_node_events import Relay

@@ -12,8 +12,8 @@ import pytest
 
 from emulator_tests.asking import get
 from emulator_tests.conftest import Stage
-from forewarn.replication.messages import Caller
 from forewarn_emulator.attested_documents import attested
+from forewarn_metadata.replication.messages import Caller
 
 ATTESTED = "/metadata/attested/document"
 MARCH_1 = 1_772_323_200_000  # Sun, 01 Mar 2026 00:00:00 GMT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]
 CHECK = ROOT / "docs/howto/check-availability.py"

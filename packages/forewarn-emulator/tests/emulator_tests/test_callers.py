@@ -11,7 +11,7 @@ import pytest
 
 from emulator_tests.asking import PATH, Start, events, get, started
 from emulator_tests.conftest import ANYWHERE
-from forewarn.cli.api_client import ApiClient
+from forewarn_server.cli.api_client import ApiClient
 
 
 def test_several_vms_share_one_group(process: Start) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from emulator_tests.asking import get
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.protocol import timestamps
+from forewarn_base.protocol import timestamps
 from forewarn_emulator.options import ADVANCE_S_MAX, Options, margin_ms, settings_of
+from forewarn_server.cli.api_client import ApiRefused
 
 
 def clock_ms(stage: Stage) -> int:

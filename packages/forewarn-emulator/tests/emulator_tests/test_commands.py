@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.main import main
 from forewarn_emulator.faults import FaultKind
 from forewarn_emulator.scenario_files import read_scenario, shipped
+from forewarn_server.cli.main import main
 
 Run = Callable[..., str]
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.protocol.timestamps import iso8601
-from forewarn.service.parts import BoundAddresses
+from forewarn_base.protocol.timestamps import iso8601
 from forewarn_emulator.console import Console, Dated, banner, greeting
+from forewarn_server.cli.api_client import ApiRefused
+from forewarn_server.service.parts import BoundAddresses
 
 
 class Heard:

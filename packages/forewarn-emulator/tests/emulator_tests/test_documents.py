@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.application import check, run
 from forewarn_emulator import scenario_files
 from forewarn_emulator.faults import FaultKind
+from forewarn_server.cli.application import check, run
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 PAGES = ("howto/emulator.md", "howto/emulator-faults.md", "reference/scenarios.md")

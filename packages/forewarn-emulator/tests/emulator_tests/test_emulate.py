@@ -22,9 +22,9 @@ import pytest
 
 from emulator_tests.asking import PATH, Start, events, get, post, started
 from emulator_tests.conftest import ANYWHERE
-from forewarn.cli.api_client import ApiClient, ApiRefused
-from forewarn.cli.main import main
-from forewarn.exit_codes import USAGE
+from forewarn_base.exit_codes import USAGE
+from forewarn_server.cli.api_client import ApiClient, ApiRefused
+from forewarn_server.cli.main import main
 from tests.waiting import LIMIT_S
 
 
@@ -154,7 +154,7 @@ def test_listener_may_go_away(tmp_path: Path, free_ports: tuple[int, int]) -> No
     places = ("--listen", f"127.0.0.1:{port}", "--operator-listen", f"127.0.0.1:{operator}")
     errors = tmp_path / "errors"
     with errors.open("wb") as channel:
-        command = [sys.executable, "-m", "forewarn.cli.main", "emulate", "--json", *places]
+        command = [sys.executable, "-m", "forewarn_server.cli.main", "emulate", "--json", *places]
         emulator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=channel)
     assert emulator.stdout is not None
     assert b"metadata" in emulator.stdout.readline()
@@ -373,9 +373,9 @@ sys.modules["msvcrt"] = windows
 asyncio.new_event_loop().close()  # of this system: Python chooses the kind once
 sys.platform = "win32"
 import importlib, pkgutil
-import forewarn.agent, forewarn.cli, forewarn_cli, forewarn_emulator
-import forewarn.metadata.http.asyncio_transport
-for room in (forewarn.cli, forewarn_cli, forewarn_emulator, forewarn.agent):
+import forewarn.agent, forewarn_server.cli, forewarn_cli, forewarn_emulator
+import forewarn_metadata.endpoint.http.asyncio_transport
+for room in (forewarn_server.cli, forewarn_cli, forewarn_emulator, forewarn.agent):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)
 from forewarn.testing import EmulatorThread

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.core.refusals import Unknown
+from forewarn_core.fleet.refusals import Unknown
 from forewarn_emulator.options import METADATA
+from forewarn_server.cli.api_client import ApiRefused
 from tests.waiting import LIMIT_S
 
 #: The usual VM, as one that may be evicted.

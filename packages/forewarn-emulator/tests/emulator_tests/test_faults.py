@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.metadata.http.request import HttpRequest, parse_head
 from forewarn_emulator.faults import FaultInvalid, FaultKind, FaultPlan, read_fault
+from forewarn_metadata.endpoint.http.request import HttpRequest, parse_head
+from forewarn_server.cli.api_client import ApiRefused
 from tests.asking import ask
 from tests.waiting import LIMIT_S
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.cli.main import main
+from forewarn_server.cli.api_client import ApiRefused
+from forewarn_server.cli.main import main
 
 
 def shown(stage: Stage) -> dict[str, Any]:

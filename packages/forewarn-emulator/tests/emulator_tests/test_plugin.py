@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.errors import CallerError
 from forewarn.testing import AgentThread, EmulatorThread
+from forewarn_base.errors import CallerError
 from forewarn_emulator.options import Options
 from tests.waiting import LIMIT_S, wait_until
 

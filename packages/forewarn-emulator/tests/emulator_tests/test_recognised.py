@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.metadata.instance import derived_vm_id
+from forewarn_metadata.endpoint.instance import derived_vm_id
 from tests.waiting import LIMIT_S
 
 TOPOLOGY = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact, Source
+from forewarn_core.fleet.impact import Cause, Impact, Source
 from forewarn_emulator.scenario import (
     Approval,
     Maintain,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from emulator_tests.conftest import Stage
-from forewarn.cli.api_client import ApiRefused
-from forewarn.core.refusals import Unknown
+from forewarn_core.fleet.refusals import Unknown
 from forewarn_emulator.scenario_files import shipped
+from forewarn_server.cli.api_client import ApiRefused
 
 #: Just behind a NotBefore of 15, 10, 5 minutes or 30 seconds: the margin and whole seconds.
 PAST_15M, PAST_10M, PAST_5M, PAST_30S = "902s", "602s", "302s", "32s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from forewarn_kubernetes.aks import AksRemediator
 from forewarn_kubernetes.config import read_options
 from forewarn_kubernetes.host_notices import HostNotices

@@ -14,13 +14,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forewarn.kubernetes.node_notices import (
+from forewarn_base.kubernetes.node_notices import (
     AKS_EVENT,
     AKS_PREEMPTION,
     NodeNotice,
     plan_notice,
 )
-from forewarn.protocol.timestamps import iso8601, parse
+from forewarn_base.protocol.timestamps import iso8601, parse
 from forewarn_kubernetes.client import (
     BUDGET,
     CONFLICT,

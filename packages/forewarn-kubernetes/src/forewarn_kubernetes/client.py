@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from forewarn.drivers import PlatformUnanswered
-from forewarn.errors import ForewarnError, PeerError, reason_of
-from forewarn.http_client import (
+from forewarn_base.errors import ForewarnError, PeerError, reason_of
+from forewarn_base.http_client import (
     ANSWER_BYTES_MAX,
     ClientRequest,
     ClientResponse,
@@ -20,7 +19,8 @@ from forewarn.http_client import (
     exchange,
     open_request,
 )
-from forewarn.validation.json_reader import BodyUnreadable, read_json
+from forewarn_base.validation.json_reader import BodyUnreadable, read_json
+from forewarn_drivers import PlatformUnanswered
 from forewarn_kubernetes.config import KubernetesConfig
 
 #: Objects per page of a list.

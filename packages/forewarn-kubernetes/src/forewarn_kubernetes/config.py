@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated
 
-from forewarn.drivers.host_command import COMMAND_TYPE
-from forewarn.kubernetes.node_notices import FACTS
-from forewarn.urls import is_protected
-from forewarn.validation.fields import Boolean, Choice, Integer, Number, Text
-from forewarn.validation.forms import Named, read_table
-from forewarn.values import value
+from forewarn_base.kubernetes.node_notices import FACTS
+from forewarn_base.urls import is_protected
+from forewarn_base.validation.fields import Boolean, Choice, Integer, Number, Text
+from forewarn_base.validation.forms import Named, read_table
+from forewarn_base.values import value
+from forewarn_drivers.host_command import COMMAND_TYPE
 
 #: Directory in a pod with the token and the CA certificate of its service account.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

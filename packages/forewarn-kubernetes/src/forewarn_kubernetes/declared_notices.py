@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn.errors import CallerError
-from forewarn.protocol.timestamps import iso8601, parse
+from forewarn_base.errors import CallerError
+from forewarn_base.protocol.timestamps import iso8601, parse
 from forewarn_kubernetes.namespace_writer import (
     NOTICES,
     TEXT_CHARACTERS_MAX,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.errors import CallerError
+from forewarn_base.errors import CallerError
 from forewarn_kubernetes.declared_notices import DeclaredNotices, status_of
 from forewarn_kubernetes.namespace_writer import (
     TEXT_CHARACTERS_MAX,

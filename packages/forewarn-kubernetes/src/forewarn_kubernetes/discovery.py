@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
-from forewarn.core.naming import ZONE as OWN_ZONE
-from forewarn.drivers.found import Found
-from forewarn.errors import ForewarnError
-from forewarn.values import value
+from forewarn_base.errors import ForewarnError
+from forewarn_base.values import value
+from forewarn_core.fleet.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
+from forewarn_core.fleet.naming import ZONE as OWN_ZONE
+from forewarn_drivers.found import Found
 from forewarn_kubernetes.client import (
     MISSING,
     Kubernetes,

@@ -9,11 +9,11 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from forewarn.clock import SystemClock
-from forewarn.drivers import TEXT_MAX, Progress, Task
-from forewarn.drivers.found import difference
-from forewarn.drivers.task_records import TaskAborted, TaskForgotten, TaskRecords, TaskSuperseded
-from forewarn.errors import ForewarnError
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import ForewarnError
+from forewarn_drivers import TEXT_MAX, Progress, Task
+from forewarn_drivers.found import difference
+from forewarn_drivers.task_records import TaskAborted, TaskForgotten, TaskRecords, TaskSuperseded
 from forewarn_kubernetes.client import (
     CONFLICT,
     Kubernetes,

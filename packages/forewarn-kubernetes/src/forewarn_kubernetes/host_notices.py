@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from typing import Any
 
-from forewarn.clock import Clock
-from forewarn.errors import ForewarnError
-from forewarn.kubernetes.node_notices import (
+from forewarn_base.clock import Clock
+from forewarn_base.errors import ForewarnError
+from forewarn_base.kubernetes.node_notices import (
     ANNOTATIONS,
     DRAINED,
     DRAINING,
@@ -29,8 +29,8 @@ from forewarn.kubernetes.node_notices import (
     NoticePlan,
     plan_notice,
 )
-from forewarn.protocol.timestamps import iso8601, parse
-from forewarn.values import value
+from forewarn_base.protocol.timestamps import iso8601, parse
+from forewarn_base.values import value
 from forewarn_kubernetes.client import (
     CONFLICT,
     MISSING,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NoReturn
 
-from forewarn.drivers import FINISHED, Task, WorkStep
-from forewarn.errors import PeerError
+from forewarn_base.errors import PeerError
+from forewarn_drivers import FINISHED, Task, WorkStep
 from forewarn_kubernetes.client import CONFLICT, Kubernetes, KubernetesRefused
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.nodes import Nodes

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from forewarn.clock import Clock
-from forewarn.errors import CallerError, ForewarnError
-from forewarn.protocol.timestamps import iso8601, parse
-from forewarn.values import value
+from forewarn_base.clock import Clock
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_base.protocol.timestamps import iso8601, parse
+from forewarn_base.values import value
 from forewarn_kubernetes.client import CONFLICT, MISSING, Kubernetes, KubernetesRefused
 
 VERSION = "forewarn.io/v1alpha1"

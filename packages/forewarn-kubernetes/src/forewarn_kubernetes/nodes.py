@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.errors import PeerError
+from forewarn_base.errors import PeerError
 from forewarn_kubernetes.client import (
     BUDGET,
     CONFLICT,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from forewarn.clock import SystemClock
-from forewarn.drivers import Task
-from forewarn.drivers.task_records import (
+from forewarn_base.clock import SystemClock
+from forewarn_drivers import Task
+from forewarn_drivers.task_records import (
     TaskAborted,
     TaskForgotten,
     TaskOfLaterWriter,

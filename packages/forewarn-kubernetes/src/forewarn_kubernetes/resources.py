@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from forewarn.access.roles import CLUSTER_PRINCIPAL
-from forewarn.clock import Clock
-from forewarn.errors import CallerError, ForewarnError
+from forewarn_base.clock import Clock
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_core.access.roles import CLUSTER_PRINCIPAL
 from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.declared_notices import PREFIX, DeclaredNotices

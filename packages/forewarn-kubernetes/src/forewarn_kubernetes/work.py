@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import FollowedBy
-from forewarn.drivers import FINISHED, Task, WorkStep
-from forewarn.drivers.host_command import HostCommand
-from forewarn.errors import ForewarnError, PeerError
+from forewarn_base.errors import ForewarnError, PeerError
+from forewarn_core.fleet.impact import TRAITS, Cause, Impact
+from forewarn_core.fleet.lifecycle import FollowedBy
+from forewarn_drivers import FINISHED, Task, WorkStep
+from forewarn_drivers.host_command import HostCommand
 from forewarn_kubernetes.client import Kubernetes, KubernetesRefused
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.machines import MigrationFailed, TaskMachines

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from forewarn.errors import ForewarnError
+from forewarn_base.errors import ForewarnError
 from tests.agent.test_prepare_kubernetes import Cluster
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"

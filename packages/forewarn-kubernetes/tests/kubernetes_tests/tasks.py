@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.drivers import Progress, Task
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_drivers import Progress, Task
 from forewarn_kubernetes.driver import KubernetesDriver
 from tests.drivers.tasks import now_ms
 

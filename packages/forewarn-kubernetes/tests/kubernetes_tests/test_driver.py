@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.drivers import Task
-from forewarn.drivers.task_records import TaskForgotten
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_trial import Subject
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_drivers import Task
+from forewarn_drivers.task_records import TaskForgotten
 from forewarn_kubernetes.driver import KubernetesDriver, create
 from forewarn_kubernetes.records import DONE, KEPT_MS
 from kubernetes_tests.tasks import MOVE, RESTART, carried_out, ended

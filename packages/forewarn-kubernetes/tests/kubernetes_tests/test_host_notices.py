@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from forewarn.cli.main import main
-from forewarn.cli.node_notices import NodeMarker
-from forewarn.kubernetes.node_notices import VALID_MS, NoticePlan
+from forewarn_base.kubernetes.node_notices import VALID_MS, NoticePlan
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import WRITERS_MAX, HostNotices, notices_of
 from forewarn_kubernetes.work import DRAINING_TEXT, REBOOTING_TEXT
+from forewarn_server.cli.main import main
+from forewarn_server.cli.node_notices import NodeMarker
 from kubernetes_tests.real_cluster import MANIFEST
 from tests.agent.test_kubernetes_rights import right_of, rights_in
 from tests.api.live import NOW_MS, Live

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.cli.main import main
 from forewarn_cli.topology_import import Importer
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.discovery import KubernetesSource, Watched, machine_facts, node_facts
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.cli.main import main
 from tests.api.live import Live
 from tests.clock import VirtualClock
 from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served

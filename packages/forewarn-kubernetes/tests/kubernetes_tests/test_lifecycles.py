@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.errors import CallerError, ForewarnError
-from forewarn.kubernetes.node_notices import KEP_TYPES
+from forewarn_base.errors import CallerError, ForewarnError
+from forewarn_base.kubernetes.node_notices import KEP_TYPES
 from forewarn_kubernetes.host_notices import notices_of
+from forewarn_server.cli.api_client import ApiClient
 from kubernetes_tests.node_pool import (
     NODES,
     PODS,

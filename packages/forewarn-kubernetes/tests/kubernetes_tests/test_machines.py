@@ -2,11 +2,11 @@
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
-from forewarn.core.lifecycle import FollowedBy
-from forewarn.drivers import Task
-from forewarn.drivers.task_records import TaskAborted, TaskOfLaterWriter, TaskSuperseded
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact
+from forewarn_core.fleet.lifecycle import FollowedBy
+from forewarn_drivers import Task
+from forewarn_drivers.task_records import TaskAborted, TaskOfLaterWriter, TaskSuperseded
 from forewarn_kubernetes.driver import KubernetesDriver, create
 from forewarn_kubernetes.nodes import HOSTNAME, MARK
 from kubernetes_tests.tasks import MOVE, RESTART, carried_out, ended

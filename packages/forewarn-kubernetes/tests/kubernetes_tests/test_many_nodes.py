@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forewarn.agent.preparations.http_call import call
-from forewarn.clock import SystemClock
+from forewarn_base.clock import SystemClock
 from forewarn_kubernetes import host_notices
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import HostNotices

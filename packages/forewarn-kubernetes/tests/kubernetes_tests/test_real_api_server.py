@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.core.impact import Cause, Impact
 from forewarn_cli.topology_import import Importer
 from forewarn_conformance.driver_checks import run_driver_checks
 from forewarn_conformance.driver_trial import Subject
+from forewarn_core.fleet.impact import Cause, Impact
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.client import Kubernetes, VersionExpired
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.discovery import KubernetesSource
 from forewarn_kubernetes.driver import KubernetesDriver, create
 from forewarn_kubernetes.records import KEPT_MS, KubernetesRecords
+from forewarn_server.cli.api_client import ApiClient
 from kubernetes_tests import real_cluster
 from kubernetes_tests.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
 from tests.agent.programs import free_port, program, running

@@ -16,12 +16,12 @@ import yaml
 from forewarn.agent import node_job
 from forewarn.agent.core.records import event_form
 from forewarn.agent.preparations.http_call import Called, call
-from forewarn.cli.tenant_resources import ResourceAnswerer
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import HostNotices
 from forewarn_kubernetes.namespace_writer import GROUP
 from forewarn_kubernetes.resources import TenantResources
+from forewarn_server.cli.tenant_resources import ResourceAnswerer
 from kubernetes_tests.node_pool import (
     NODES,
     PODS,

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from forewarn.access.roles import Role
-from forewarn.cli.main import main
-from forewarn.cli.tenant_resources import ResourceAnswerer
+from forewarn_core.access.roles import Role
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.declared_notices import OPENINGS_MS
 from forewarn_kubernetes.namespace_writer import GROUP, KEPT_MS
 from forewarn_kubernetes.resources import TenantResources
+from forewarn_server.cli.main import main
+from forewarn_server.cli.tenant_resources import ResourceAnswerer
 from tests.agent.test_kubernetes_rights import Right, rights_in
 from tests.api.live import Live
 from tests.kubernetes.small_cluster import Cluster, Form, served

@@ -30,9 +30,9 @@ from forewarn.agent.core.values import (
     TimePassed,
 )
 from forewarn.agent.node_conditions import NodeConditions
-from forewarn.errors import ForewarnError
-from forewarn.protocol.documents import Document, ScheduledEvent
-from forewarn.protocol.timestamps import iso8601
+from forewarn_base.errors import ForewarnError
+from forewarn_base.protocol.documents import Document, ScheduledEvent
+from forewarn_base.protocol.timestamps import iso8601
 from forewarn_kubernetes import host_notices
 from forewarn_kubernetes.config import KubernetesConfig
 from forewarn_kubernetes.host_notices import HostNotices

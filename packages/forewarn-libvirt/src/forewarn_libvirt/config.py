@@ -10,13 +10,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-from forewarn.drivers.host_command import COMMAND_TYPE
-from forewarn.errors import CallerError
-from forewarn.validation.complexity import FileTooComplex
-from forewarn.validation.fields import Boolean, Choice, Integer, Text
-from forewarn.validation.forms import Named, form_of, read_table
-from forewarn.validation.toml_reader import read_toml
-from forewarn.values import replace, value
+from forewarn_base.errors import CallerError
+from forewarn_base.validation.complexity import FileTooComplex
+from forewarn_base.validation.fields import Boolean, Choice, Integer, Text
+from forewarn_base.validation.forms import Named, form_of, read_table
+from forewarn_base.validation.toml_reader import read_toml
+from forewarn_base.values import replace, value
+from forewarn_drivers.host_command import COMMAND_TYPE
 
 #: Maximum number of hosts in one file.
 HOSTS_MAX = 100_000

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from forewarn.drivers import PlatformUnanswered
-from forewarn.errors import CallerError, PeerError
-from forewarn.host_port import host_of_url
+from forewarn_base.errors import CallerError, PeerError
+from forewarn_base.host_port import host_of_url
+from forewarn_drivers import PlatformUnanswered
 from forewarn_libvirt.config import LibvirtConfig
 from forewarn_libvirt.domain import Domain
 

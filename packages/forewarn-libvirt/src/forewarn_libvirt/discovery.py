@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from xml.etree import ElementTree as ET
 
-from forewarn.drivers.found import Found
-from forewarn.validation.fields import Text
-from forewarn.validation.forms import ListOf, read_table
-from forewarn.values import value
+from forewarn_base.validation.fields import Text
+from forewarn_base.validation.forms import ListOf, read_table
+from forewarn_base.values import value
+from forewarn_drivers.found import Found
 from forewarn_libvirt.config import (
     HOSTS_MAX,
     LibvirtConfig,

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
-from forewarn.values import value
+from forewarn_base.values import value
 from forewarn_libvirt.config import Fallback, LibvirtConfig
 
 #: Namespace of the element in the domain's metadata.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from forewarn.clock import SystemClock
-from forewarn.core.lifecycle import with_execution
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.found import difference
-from forewarn.drivers.task_records import TaskRecords, TaskSuperseded
-from forewarn.errors import PeerError
-from forewarn.values import replace
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import PeerError
+from forewarn_base.values import replace
+from forewarn_core.fleet.lifecycle import with_execution
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.found import difference
+from forewarn_drivers.task_records import TaskRecords, TaskSuperseded
 from forewarn_libvirt.config import LibvirtConfig, read_options
 from forewarn_libvirt.connection import Connections
 from forewarn_libvirt.discovery import discover

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from forewarn.clock import SystemClock
-from forewarn.drivers import Task
-from forewarn.drivers.task_records import TaskOfLaterWriter
-from forewarn.errors import ForewarnError, PeerError
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import ForewarnError, PeerError
+from forewarn_drivers import Task
+from forewarn_drivers.task_records import TaskOfLaterWriter
 from forewarn_libvirt.config import LibvirtConfig
 from forewarn_libvirt.connection import Connections, DomainGone, HypervisorFailed, failing
 from forewarn_libvirt.domain import Domain, DomainMark

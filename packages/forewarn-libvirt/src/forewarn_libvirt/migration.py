@@ -9,8 +9,8 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from forewarn.clock import SystemClock
-from forewarn.errors import PeerError
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import PeerError
 from forewarn_libvirt.config import Fallback, LibvirtConfig
 from forewarn_libvirt.connection import DomainGone, HypervisorFailed, failing
 from forewarn_libvirt.domain import Domain

@@ -10,11 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from forewarn.clock import SystemClock
-from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.drivers import Task
-from forewarn.drivers.host_command import HostCommand
-from forewarn.errors import PeerError
+from forewarn_base.clock import SystemClock
+from forewarn_base.errors import PeerError
+from forewarn_core.fleet.impact import TRAITS, Cause, Impact
+from forewarn_drivers import Task
+from forewarn_drivers.host_command import HostCommand
 from forewarn_libvirt.connection import HypervisorAway, HypervisorFailed
 from forewarn_libvirt.guests import GuestMissing, Guests
 from forewarn_libvirt.migration import Stopped

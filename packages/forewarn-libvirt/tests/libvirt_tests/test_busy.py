@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.core.impact import TRAITS, Cause
-from forewarn.core.lifecycle import Execution, Operation
-from forewarn.drivers import PlatformUnanswered, Progress, Task
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import TRAITS, Cause
+from forewarn_core.fleet.lifecycle import Execution, Operation
+from forewarn_drivers import PlatformUnanswered, Progress, Task
 from forewarn_libvirt import work
 from forewarn_libvirt.config import HostConfig, LibvirtConfig
 from forewarn_libvirt.connection import HypervisorFailed, failing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 from libvirt_tests.guest_image import poller_image
 from libvirt_tests.laboratory import Guest, Laboratory, Node
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import Execution, Operation, with_execution
-from forewarn.drivers import Progress, Task
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import TRAITS, Cause, Impact
+from forewarn_core.fleet.lifecycle import Execution, Operation, with_execution
+from forewarn_drivers import Progress, Task
 from forewarn_libvirt.config import Fallback, HostConfig, LibvirtConfig
 from forewarn_libvirt.driver import LibvirtDriver, TaskCalledOff, TaskUnknown
 from libvirt_tests.guest_image import poller_image
@@ -137,7 +137,7 @@ def test_hosts_are_discovered_by_tls(lab: Laboratory, guest: str, tmp_path: Path
     (tmp_path / "libvirt.toml").write_text(f'directory = "{tmp_path}/kept"\n' + "".join(hosts))
     settings = tmp_path / "forewarn.toml"
     settings.write_text(f'[drivers.libvirt]\nconfig = "{tmp_path}/libvirt.toml"\n')
-    words = ("-m", "forewarn.cli.main", "driver", "discover", "libvirt")
+    words = ("-m", "forewarn_server.cli.main", "driver", "discover", "libvirt")
     said = lab.control.run(sys.executable, *words, "--config", str(settings))
     found = json.loads(said)
     assert found["hosts"].keys() == {"h1", "h2"}

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient, ApiRefused
 from forewarn_cli.topology_import import Importer
 from forewarn_libvirt import connection
 from forewarn_libvirt.config import HostConfig, LibvirtConfig
 from forewarn_libvirt.connection import Connections, HypervisorFailed
 from forewarn_libvirt.discovery import LibvirtSource
+from forewarn_server.cli.api_client import ApiClient, ApiRefused
 from tests.api.live import Live
 from tests.clock import VirtualClock
 

@@ -9,9 +9,9 @@ import random
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import with_execution
-from forewarn.drivers import Task
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import with_execution
+from forewarn_drivers import Task
 from forewarn_libvirt.config import LibvirtConfig
 from forewarn_libvirt.driver import LibvirtDriver
 from libvirt_tests.laboratory import WAIT_S, Laboratory

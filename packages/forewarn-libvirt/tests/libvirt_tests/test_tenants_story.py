@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.protocol.timestamps import parse
-from forewarn.settings import DriverSettings, GateSettings, NamedTable, OperatorSettings
+from forewarn_base.protocol.timestamps import parse
+from forewarn_base.settings import DriverSettings, GateSettings, NamedTable, OperatorSettings
+from forewarn_core.access.roles import Role
 from libvirt_tests.guest_image import poller_image
 from libvirt_tests.laboratory import WAIT_S, Guest, Laboratory
 from tests.api import test_tenants_story as simulated

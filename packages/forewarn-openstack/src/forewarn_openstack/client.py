@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from forewarn.drivers import PlatformUnanswered
-from forewarn.errors import CallerError, PeerError
+from forewarn_base.errors import CallerError, PeerError
+from forewarn_drivers import PlatformUnanswered
 from forewarn_openstack.config import NovaConfig
 
 #: Microversion of every request: Train (2019) and later. Up to 2.94, Nova starts evacuated servers

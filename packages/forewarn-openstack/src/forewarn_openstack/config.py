@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from forewarn.drivers.host_command import COMMAND_TYPE
-from forewarn.validation.fields import Boolean, Choice, Integer, Text
-from forewarn.validation.forms import read_table
-from forewarn.values import value
+from forewarn_base.validation.fields import Boolean, Choice, Integer, Text
+from forewarn_base.validation.forms import read_table
+from forewarn_base.values import value
+from forewarn_drivers.host_command import COMMAND_TYPE
 
 #: A day, in seconds.
 DAY_S = 86_400

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
-from forewarn.drivers.found import Found
+from forewarn_core.fleet.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
+from forewarn_drivers.found import Found
 from forewarn_openstack.client import Nova
 from forewarn_openstack.config import BY_ID, NovaConfig, read_options
 from forewarn_openstack.mark import GONE

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.command.runner import ProgramRuns
-from forewarn.drivers.found import difference
-from forewarn.drivers.task_records import DONE, WHOLE, TaskForgotten, TaskRecords, TaskSuperseded
-from forewarn.errors import ForewarnError
+from forewarn_base.errors import ForewarnError
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.command.runner import ProgramRuns
+from forewarn_drivers.found import difference
+from forewarn_drivers.task_records import DONE, WHOLE, TaskForgotten, TaskRecords, TaskSuperseded
 from forewarn_openstack.client import Nova, NovaBusy, NovaUnreachable
 from forewarn_openstack.config import NovaConfig, read_options
 from forewarn_openstack.discovery import discover

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from forewarn.drivers.task_records import WHOLE, TaskRecords
-from forewarn.values import value
+from forewarn_base.values import value
+from forewarn_drivers.task_records import WHOLE, TaskRecords
 from forewarn_openstack.client import Nova, NovaBusy
 
 #: Metadata key of the mark, which the server's project can read and delete.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from forewarn.drivers import FINISHED, WorkStep
-from forewarn.errors import PeerError
-from forewarn.values import value
+from forewarn_base.errors import PeerError
+from forewarn_base.values import value
+from forewarn_drivers import FINISHED, WorkStep
 from forewarn_openstack.client import NovaMissing, NovaRefused
 from forewarn_openstack.config import GIVE_UP
 from forewarn_openstack.mark import (

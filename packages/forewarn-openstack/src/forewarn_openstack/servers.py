@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from forewarn.drivers import FINISHED, Task, WorkStep
-from forewarn.drivers.task_records import TaskOfLaterWriter
-from forewarn.errors import PeerError
-from forewarn.values import value
+from forewarn_base.errors import PeerError
+from forewarn_base.values import value
+from forewarn_drivers import FINISHED, Task, WorkStep
+from forewarn_drivers.task_records import TaskOfLaterWriter
 from forewarn_openstack.client import Nova, NovaMissing
 from forewarn_openstack.config import BY_ID, NovaConfig
 from forewarn_openstack.mark import (

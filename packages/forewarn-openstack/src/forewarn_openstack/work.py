@@ -9,13 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import FollowedBy
-from forewarn.drivers import FINISHED, WorkStep
-from forewarn.drivers.command.runner import ProgramRun, ProgramRuns
-from forewarn.drivers.messages import encoded, task_message
-from forewarn.drivers.task_records import TaskSuperseded
-from forewarn.errors import PeerError
+from forewarn_base.errors import PeerError
+from forewarn_core.fleet.impact import TRAITS, Cause, Impact
+from forewarn_core.fleet.lifecycle import FollowedBy
+from forewarn_drivers import FINISHED, WorkStep
+from forewarn_drivers.command.runner import ProgramRun, ProgramRuns
+from forewarn_drivers.messages import encoded, task_message
+from forewarn_drivers.task_records import TaskSuperseded
 from forewarn_openstack.client import Nova, NovaBusy, NovaRefused, NovaUnreachable
 from forewarn_openstack.moves import ServerMoves
 from forewarn_openstack.servers import ServerFailed, Servers

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.core.impact import TRAITS, Cause, Impact
-from forewarn.core.lifecycle import Execution, Operation
-from forewarn.drivers import Progress, Task
-from forewarn.drivers.task_records import TaskRecords
-from forewarn.store import open_store
+from forewarn_base.clock import SystemClock
+from forewarn_core.fleet.impact import TRAITS, Cause, Impact
+from forewarn_core.fleet.lifecycle import Execution, Operation
+from forewarn_drivers import Progress, Task
+from forewarn_drivers.task_records import TaskRecords
 from forewarn_openstack.config import NovaConfig
 from forewarn_openstack.driver import NovaDriver
+from forewarn_store import open_store
 from tests.waiting import LOOK_EVERY_S, wait_until
 
 #: openstacksdk warns of a default of its own.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.drivers import Progress, Task
-from forewarn.values import replace
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_drivers import Progress, Task
 from forewarn_openstack.config import NovaConfig
 from forewarn_openstack.driver import NovaDriver
 from openstack_tests import tasks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 from openstack_tests.cloud import Cloud
 from openstack_tests.tasks import UNWARNED
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import FollowedBy, with_execution
-from forewarn.drivers import Task
-from forewarn.drivers.task_records import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.lifecycle import FollowedBy, with_execution
+from forewarn_drivers import Task
+from forewarn_drivers.task_records import (
     TaskAborted,
     TaskForgotten,
     TaskOfLaterWriter,
     TaskRecords,
 )
-from forewarn.values import replace
 from forewarn_openstack.client import CloudUnconfigured
 from forewarn_openstack.config import NovaConfig
 from forewarn_openstack.driver import NovaDriver, create

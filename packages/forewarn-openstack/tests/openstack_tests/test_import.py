@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.api_client import ApiClient
-from forewarn.cli.main import main
 from forewarn_cli.topology_import import Importer
 from forewarn_openstack.config import NovaConfig
 from forewarn_openstack.discovery import NovaSource
+from forewarn_server.cli.api_client import ApiClient
+from forewarn_server.cli.main import main
 from openstack_tests.keystone import PROJECT
 from openstack_tests.small_cloud import SmallCloud
 from openstack_tests.tasks import UNWARNED

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from forewarn.cli.main import main
+from forewarn_server.cli.main import main
 from openstack_tests.cloud import Cloud
 from openstack_tests.tasks import TASK_S, UNWARNED
 from tests.agent.programs import free_port
@@ -57,7 +57,14 @@ class Service:
         """Start it, and wait until it answers."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", self.settings],
+                [
+                    sys.executable,
+                    "-m",
+                    "forewarn_server.cli.main",
+                    "serve",
+                    "--config",
+                    self.settings,
+                ],
                 env={**os.environ, "FOREWARN_METADATA_PROXY_SECRET": SECRET},
                 stderr=log,
                 stdout=log,

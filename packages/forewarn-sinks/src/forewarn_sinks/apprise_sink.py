@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from forewarn.outbox.cloudevents import CloudEvent
-from forewarn.outbox.sink import (
+from forewarn_base.untrusted_text import without_markup
+from forewarn_base.validation.fields import Text
+from forewarn_base.validation.forms import ListOf
+from forewarn_server.outbox.cloudevents import CloudEvent
+from forewarn_server.outbox.sink import (
     DeliveryFailed,
     DestinationOptions,
     IncludeOption,
@@ -21,9 +24,6 @@ from forewarn.outbox.sink import (
     blocking,
     secret_in,
 )
-from forewarn.untrusted_text import without_markup
-from forewarn.validation.fields import Text
-from forewarn.validation.forms import ListOf
 
 #: Actions sent by default: disturbances of VMs, and alerts.
 INCLUDE = (

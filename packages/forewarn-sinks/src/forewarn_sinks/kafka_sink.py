@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from forewarn.outbox.cloudevents import MEDIA, CloudEvent
-from forewarn.outbox.sink import (
+from forewarn_base.urls import is_protected
+from forewarn_base.validation.fields import Boolean, Integer, Text
+from forewarn_base.validation.forms import ListOf
+from forewarn_server.outbox.cloudevents import MEDIA, CloudEvent
+from forewarn_server.outbox.sink import (
     CaFileOption,
     DeliveryFailed,
     DestinationOptions,
     SinkKind,
     secret_in,
 )
-from forewarn.urls import is_protected
-from forewarn.validation.fields import Boolean, Integer, Text
-from forewarn.validation.forms import ListOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

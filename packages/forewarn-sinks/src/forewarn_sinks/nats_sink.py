@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from forewarn.outbox.cloudevents import MEDIA, CloudEvent
-from forewarn.outbox.sink import DeliveryFailed, DestinationOptions, SinkKind, secret_in
-from forewarn.urls import is_protected, shown_url
-from forewarn.validation.fields import Text
-from forewarn.validation.forms import ListOf
+from forewarn_base.urls import is_protected, shown_url
+from forewarn_base.validation.fields import Text
+from forewarn_base.validation.forms import ListOf
+from forewarn_server.outbox.cloudevents import MEDIA, CloudEvent
+from forewarn_server.outbox.sink import DeliveryFailed, DestinationOptions, SinkKind, secret_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

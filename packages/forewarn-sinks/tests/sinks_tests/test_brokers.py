@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.outbox.cloudevents import CloudEvent
+from forewarn_server.outbox.cloudevents import CloudEvent
 from forewarn_sinks import nats_sink
 from forewarn_sinks.nats_sink import NatsOptions, NatsSink
 from sinks_tests.brokers import Broker, Kafka, Nats

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from azure_tests.api.conftest import Arm
-from forewarn.control.document_changes import instance_facts
-from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
-from forewarn.metadata.instance import render
-from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
-from forewarn.replication.messages import Caller
 from forewarn_azure.inventory import Inventory
 from forewarn_azure.set_values import shown_instance
 from forewarn_azure.vm_values import shown_vm
+from forewarn_core.fleet.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn_metadata.endpoint.instance import render
+from forewarn_metadata.endpoint.instance_fields import INSTANCE_VERSIONS
+from forewarn_metadata.replication.messages import Caller
+from forewarn_server.control.document_changes import instance_facts
 
 ID = "7e5ba2b5-6c1f-4b21-9a6c-4d8f6fdb1c4e"
 VMS = st.builds(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import requests
 
-from forewarn.settings import AzureSettings
+from forewarn_base.settings import AzureSettings
 from tests.api.live import FLEET, SETTINGS, Json, Live
 from tests.waiting import wait_until
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from azure_tests.api.conftest import GROUP, SUBSCRIPTION, Arm, Password
-from forewarn.api.policy_file import policy_form, read_policy_table
-from forewarn.core.policy import maintenance_policy
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.local_time import Window, open_spans
 from forewarn_azure.configuration_routes import MaintenanceWindowInvalid, times_of, window_of
+from forewarn_core.fleet.policy import maintenance_policy
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.local_time import Window, open_spans
+from forewarn_server.api.policy_file import policy_form, read_policy_table
 from tests.api.live import Json
 from tests.waiting import LIMIT_S
 

@@ -3,7 +3,7 @@
 import pytest
 
 from azure_tests.api.conftest import GROUP, SUBSCRIPTION, Arm
-from forewarn.protocol.versions import VERSIONS
+from forewarn_base.protocol.versions import VERSIONS
 from tests.api.live import Json
 from tests.waiting import wait_until
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import requests
 
-from forewarn.access.roles import Role
-from forewarn.settings import AzureSettings, OperatorSettings
+from forewarn_base.settings import AzureSettings, OperatorSettings
+from forewarn_core.access.roles import Role
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 
 VERSION = {"api-version": "2024-07-01"}

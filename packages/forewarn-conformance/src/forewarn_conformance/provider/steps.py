@@ -8,9 +8,9 @@ from http.client import HTTPException
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from forewarn.errors import PeerError
-from forewarn.http_client import ClientRequest, exchange
-from forewarn.values import value
+from forewarn_base.errors import PeerError
+from forewarn_base.http_client import ClientRequest, exchange
+from forewarn_base.values import value
 
 Answer: TypeAlias = dict[str, Any]
 #: Time limit of one call, in seconds.
