@@ -14,7 +14,9 @@ from forewarn_server.control.gate_checks import GATES
 from forewarn_server.outbox.destinations import SINKS
 from tests.packages import install
 
-PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+ROOT = Path(__file__).resolve().parents[1]
+#: The project of each group that is not one of the server.
+HOMES = {"forewarn.drivers": "packages/forewarn-drivers"}
 GROUPS = [COMMANDS, DRIVERS, GATES, SINKS, SOURCES]
 BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 
@@ -22,7 +24,8 @@ BOATS = ExtensionGroup("boat", {"raft": "json:dumps"})
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.kind)
 def test_own_extensions_are_registered_as_those_of_other_packages(group: ExtensionGroup) -> None:
     """Forewarn's table and its entry points are the same, and each can be loaded."""
-    project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
+    file = ROOT / HOMES.get(group.entry_points, ".") / "pyproject.toml"
+    project = tomllib.loads(file.read_text("utf-8"))["project"]
     own = {name: at for name, at in group.built_in.items() if name not in group.packages}
     assert project["entry-points"].get(group.entry_points, {}) == own
     for name in own:

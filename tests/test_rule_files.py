@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tools.rule_files import RULES, naming_files
+from tools.rule_files import RULES, RULES_OF, naming_files
 
 WRITTEN = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text("utf-8")
 
@@ -22,4 +22,4 @@ def test_the_architecture_says_how_many_files_name_each_rule() -> None:
 def test_every_rule_is_counted_in_its_own_module() -> None:
     """A rule that moves to another module is still counted."""
     files = naming_files()
-    assert all(f"rules/{rule.module}.py" in files[rule.module] for rule in RULES)
+    assert all(f"{RULES_OF}/{rule.module}.py" in files[rule.module] for rule in RULES)

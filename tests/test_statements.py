@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.product import folder_of
+
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = ROOT / "docs" / "reference" / "contract.md"
 NUMBER = re.compile(r"\b([A-Z])-(\d{1,2})\b(?: to (?:[A-Z]-)?(\d+))?\b")
@@ -139,6 +141,10 @@ NO_RULES = {
     "N-3": "follows from N-1 and L-1, which treat all work alike, and from the table of O-2",
     "O-2": "a table: `TRAITS`",
 }
+PURE = (
+    *("forewarn_core.fleet", "forewarn_core.planning", "forewarn_core.rules"),
+    "forewarn_base.protocol",
+)
 SECTIONS_WITH_RULES = (6, 7, 8, 9, 10, 11, 14)
 RULE = re.compile(r"Source: ([^.]*)\.")
 
@@ -146,8 +152,8 @@ RULE = re.compile(r"Source: ([^.]*)\.")
 def rule_functions() -> dict[str, list[str]]:
     """Return the functions of the pure packages that are each statement's rule."""
     rules: dict[str, list[str]] = {}
-    for package in ("core", "planning", "protocol", "rules"):
-        for path in sorted((ROOT / "src" / "forewarn" / package).rglob("*.py")):
+    for package in PURE:
+        for path in sorted(folder_of(package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef):
                     for sources in RULE.findall(ast.get_docstring(node) or ""):

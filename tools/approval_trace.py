@@ -28,11 +28,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
-import forewarn
 from forewarn_base.clock import SystemClock
 from forewarn_base.ids import Ids
 from forewarn_base.settings import (
@@ -45,8 +43,10 @@ from forewarn_base.settings import (
 )
 from forewarn_drivers import simulated
 from forewarn_server.service.daemon import Daemon
+from tools.product import SOURCES
 
-ROOT = str(Path(forewarn.__file__).parent)
+#: Directories with the packages of the product.
+ROOTS = tuple(f"{each}/" for each in SOURCES)
 LIMIT_S = 60.0
 #: Functions that end a thread's part of the answer.
 ANSWERED = frozenset(("Submission.accept", "Connection._complete_held"))
@@ -114,11 +114,12 @@ class Trace:
             self.begun.set()
         if not self.recording or event not in {"call", "return"}:
             return
-        if not code.co_filename.startswith(ROOT):
+        root = next((each for each in ROOTS if code.co_filename.startswith(each)), None)
+        if root is None:
             return
         for passed in self._stages():
             if event == "call":
-                function = f"{code.co_filename.removeprefix(ROOT)[1:]} {code.co_qualname}"
+                function = f"{code.co_filename.removeprefix(root)} {code.co_qualname}"
                 passed.functions.add(function)
                 names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
                 for name in names:

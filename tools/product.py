@@ -6,6 +6,7 @@ Tools find them in the tree, so a package that is new in the tree needs no insta
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[1]
 #: Directories with the top-level packages of the product.
 SOURCES = (ROOT / "src", *sorted(ROOT.glob("packages/*/src")))
+#: Packages without which the service does not run; the others are reached by entry points.
+PARTS = ("agent", "base", "core", "drivers", "metadata", "store")
+#: Forewarn without its other packages, for the environment of a program.
+PYTHONPATH = os.pathsep.join(
+    map(str, (ROOT / "src", *(ROOT / "packages" / f"forewarn-{each}" / "src" for each in PARTS)))
+)
 sys.path += [str(each) for each in SOURCES if str(each) not in sys.path]
 
 
@@ -27,6 +34,12 @@ def module_of(path: Path) -> str:
     """Return the name of the module in a file."""
     folder = next(each for each in SOURCES if path.is_relative_to(each))
     return ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+
+
+def folder_of(package: str) -> Path:
+    """Return the folder of a package, such as `forewarn_core.rules`."""
+    places = (source.joinpath(*package.split(".")) for source in SOURCES)
+    return next(each for each in places if each.is_dir())
 
 
 def modules() -> Iterator[ModuleType]:

@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "forewarn"
-#: Packages beside Forewarn that know maintenances.
-BESIDE = tuple(ROOT / "packages" / name / "src" for name in ("forewarn-azure", "forewarn-cli"))
+#: Packages that know maintenances.
+KNOWING = ("azure", "base", "cli", "core", "metadata", "store")
+SOURCES = (ROOT / "src", *(ROOT / "packages" / f"forewarn-{each}" / "src" for each in KNOWING))
+RULES_OF = "forewarn_core/rules"
 
 
 #: Functions that every rule has.
@@ -156,10 +157,10 @@ def _is_text(node: ast.AST) -> bool:
 
 def exported(module: str) -> list[str]:
     """Return the public functions and classes of a rule's module."""
-    path = SOURCE / "rules" / f"{module}.py"
-    if not path.exists():
+    name = f"{RULES_OF}/{module}.py"
+    if name not in _paths():
         return []
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = ast.parse(_paths()[name].read_text(encoding="utf-8")).body
     names = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
     return [name for name in names if not name.startswith("_") and name not in COMMON]
 
@@ -168,28 +169,44 @@ def pattern_of(rule: Naming, *, with_facts: bool = False) -> re.Pattern[str]:
     """Return the expression that finds a name of a rule in code."""
     parts = [f"'{word}'" for word in rule.words if "-" in word]
     parts += [rf"\bcode_of\('{word}'\)" for word in rule.words]
-    parts += [rf"\brules\.{rule.module}\b", rf"from forewarn\.rules import .*\b{rule.module}\b"]
+    parts += [
+        rf"\brules\.{rule.module}\b",
+        rf"from forewarn_core\.rules import .*\b{rule.module}\b",
+    ]
     parts += [rf"\b{name}\b" for name in exported(rule.module)]
     parts += [*rule.names, *(rule.facts if with_facts else ())]
     return re.compile("|".join(parts), re.MULTILINE)
 
 
-#: Packages that know no maintenance.
-LEFT_OUT = ("agent", "drivers", "outbox", "replication", "service", "web")
+#: Rooms of these packages that know no maintenance.
+LEFT_OUT = (
+    "forewarn_metadata/replication/",
+    "forewarn_server/outbox/",
+    "forewarn_server/service/",
+    "forewarn_server/web/",
+)
+
+
+@cache
+def _paths() -> dict[str, Path]:
+    """Return each file by its path below the sources of its package."""
+    found = {
+        path.relative_to(source).as_posix(): path
+        for source in SOURCES
+        for path in sorted(source.rglob("*.py"))
+    }
+    return {name: path for name, path in found.items() if not name.startswith(LEFT_OUT)}
 
 
 @cache
 def _texts() -> dict[str, str]:
-    """Return the text of each file with one kind of quotes, by its path in the package."""
-    paths = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py"))]
-    texts = {str(each): (SOURCE / each) for each in paths if each.parts[0] not in LEFT_OUT}
-    texts |= {str(each): each for folder in BESIDE for each in sorted(folder.rglob("*.py"))}
-    return {name: each.read_text("utf-8").replace('"', "'") for name, each in texts.items()}
+    """Return the text of each file with one kind of quotes."""
+    return {name: path.read_text("utf-8").replace('"', "'") for name, path in _paths().items()}
 
 
 @cache
-def _code(path: str) -> str:
-    return code_of(SOURCE / path)
+def _code(name: str) -> str:
+    return code_of(_paths()[name])
 
 
 def naming_files(*, with_facts: bool = False) -> dict[str, list[str]]:
@@ -199,7 +216,7 @@ def naming_files(*, with_facts: bool = False) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for rule in RULES:
-        pattern, own = pattern_of(rule, with_facts=with_facts), f"rules/{rule.module}.py"
+        pattern, own = pattern_of(rule, with_facts=with_facts), f"{RULES_OF}/{rule.module}.py"
         found[rule.module] = [
             path
             for path, text in _texts().items()

@@ -70,6 +70,11 @@ def free_port() -> int:
         return port
 
 
+def _sources(tree: Path) -> str:
+    """Return the directories of a tree's packages, as in PYTHONPATH."""
+    return os.pathsep.join(map(str, (tree / "src", *sorted(tree.glob("packages/*/src")))))
+
+
 @contextlib.contextmanager
 def serving(directory: Path, tree: Path | None = None) -> Iterator[Service]:
     """Run a service whose store is in a directory, perhaps of another source tree."""
@@ -83,7 +88,7 @@ def serving(directory: Path, tree: Path | None = None) -> Iterator[Service]:
         )
     )
     command = [sys.executable, "-m", "forewarn_server.cli.main", "serve", "--config", str(config)]
-    environment = dict(os.environ) | ({"PYTHONPATH": str(tree / "src")} if tree else {})
+    environment = dict(os.environ) | ({"PYTHONPATH": _sources(tree)} if tree else {})
     process = subprocess.Popen(command, env=environment, cwd=directory)
     service.pid = process.pid
     try:

@@ -15,28 +15,31 @@ import marshal
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
-PROJECT = SOURCE.parent / "pyproject.toml"
+PACKAGES = Path(__file__).resolve().parents[2] / "packages"
+#: Packages with parts of the agent; the version is that of the first one.
+BASE, AGENT = PACKAGES / "forewarn-base", PACKAGES / "forewarn-agent"
 PARTS = (
     "forewarn/__init__.py",
-    "forewarn/clock.py",
-    "forewarn/errors.py",
-    "forewarn/exit_codes.py",
-    "forewarn/host_port.py",
-    "forewarn/http_client.py",
-    "forewarn/ids.py",
-    "forewarn/untrusted_text.py",
-    "forewarn/urls.py",
-    "forewarn/values.py",
-    "forewarn/version.py",
-    "forewarn/kubernetes/*.py",
-    "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",
-    "forewarn/validation/__init__.py",
-    "forewarn/validation/complexity.py",
-    "forewarn/validation/toml_reader.py",
+    "forewarn_base/__init__.py",
+    "forewarn_base/clock.py",
+    "forewarn_base/errors.py",
+    "forewarn_base/exit_codes.py",
+    "forewarn_base/host_port.py",
+    "forewarn_base/http_client.py",
+    "forewarn_base/ids.py",
+    "forewarn_base/untrusted_text.py",
+    "forewarn_base/urls.py",
+    "forewarn_base/values.py",
+    "forewarn_base/version.py",
+    "forewarn_base/kubernetes/*.py",
+    "forewarn_base/protocol/*.py",
+    "forewarn_base/validation/__init__.py",
+    "forewarn_base/validation/complexity.py",
+    "forewarn_base/validation/toml_reader.py",
 )
 MAIN = """\
 import sys
@@ -56,24 +59,27 @@ def build(output: Path) -> None:
     Compression would have every agent load zlib; without bytecode every start would compile.
     Another version of Python falls back to the sources.
     """
-    files = {path.relative_to(SOURCE).as_posix(): path.read_bytes() for path in _sources()}
+    files = dict(sorted(_sources()))
     files["__main__.py"] = MAIN.encode()
-    project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
+    project = tomllib.loads((BASE / "pyproject.toml").read_text("utf-8"))["project"]
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, text in sorted(files.items()):
             _add(archive, name, text)
             _add(archive, f"{name}c", _bytecode(name, text))
-        info = f"{project['name']}-{project['version']}.dist-info/METADATA"
+        info = f"{project['name'].replace('-', '_')}-{project['version']}.dist-info/METADATA"
         _add(archive, info, metadata.encode())  # for --version
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(SHEBANG + buffer.getvalue())
     output.chmod(0o755)
 
 
-def _sources() -> list[Path]:
-    return sorted({path for part in PARTS for path in SOURCE.glob(part)})
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """Yield each file's name in the archive, and its text."""
+    for source in (BASE / "src", AGENT / "src"):
+        for path in {path for part in PARTS for path in source.glob(part)}:
+            yield path.relative_to(source).as_posix(), path.read_bytes()
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

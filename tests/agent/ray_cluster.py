@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.agent.programs import answers, free_port, program, running
 from tests.waiting import wait_until
+from tools.product import PYTHONPATH
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ("w0", "w1", "w2", "w3")
@@ -66,6 +67,7 @@ import json, os, sys, time
 import ray
 from ray._private.state import state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+from tools.product import PYTHONPATH
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 @ray.remote(num_cpus=1, max_retries=0)
 def hold(path):
@@ -100,7 +102,7 @@ class RayCluster:
             "RAY_ADDRESS": self.address,
             "RAY_DEDUP_LOGS": "0",
             "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": PYTHONPATH,
             **PATIENT,
         }
         self._directory, self._stack, self._starts = directory, stack, 0

@@ -15,6 +15,7 @@ from tests.agent.programs import free_port, program, running
 from tests.agent.service import Service
 from tests.agent.test_job_processes import FAR_MS, ROOT, agent_of, durable, registered
 from tests.waiting import LIMIT_S, wait_until
+from tools.product import PYTHONPATH
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def test_killed_pytorch_ranks_stop_at_one_step_and_lose_none(tmp_path: Path) -> 
     command += ["--redirects=1", "--tee=1", f"--log_dir={tmp_path}"]  # Debian 12 fails without
     command += ["--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}"]
     env = {
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": PYTHONPATH,
         "FOREWARN_JOB_ADDRESS": str(tmp_path / "jobs.sock"),
         "CHECKPOINT": str(checkpoint),
         "OMP_NUM_THREADS": "1",

@@ -17,6 +17,7 @@ from forewarn.agent.permissions import (
     refuse_writable,
 )
 from forewarn.agent.startup import NotUsable, load
+from forewarn_base import errors
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files have no mode there")
 NOBODY = 65534
@@ -222,7 +223,7 @@ def test_secret_that_others_can_write_is_refused(tmp_path: Path, table: str) -> 
 def test_own_code_is_the_interpreter_and_the_loaded_modules() -> None:
     """Root's agent is refused where others can write them."""
     paths = set(own_code())
-    assert {sys.executable, load.__code__.co_filename} <= paths
+    assert {sys.executable, load.__code__.co_filename, errors.__file__} <= paths
     assert subprocess.__file__ not in paths
 
 

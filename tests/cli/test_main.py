@@ -22,6 +22,7 @@ from forewarn_server.cli.nouns import NOUNS, RARE_NAMES
 from tests.api.live import Live
 from tests.cli.conftest import Run
 from tests.waiting import LIMIT_S
+from tools.product import PYTHONPATH
 
 COMMAND = (sys.executable, "-m", "forewarn_server.cli.main")
 
@@ -150,7 +151,7 @@ def test_help_imports_little() -> None:
     program += "print(*sorted(sys.modules), file=sys.stderr)"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", program],
-        env={**os.environ, "PYTHONPATH": "src"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         check=True,
@@ -180,7 +181,7 @@ def bare(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `forewarn WORDS...` without any installed package."""
     return subprocess.run(
         [sys.executable, "-S", "-m", "forewarn_server.cli.main", *words],
-        env={**os.environ, "PYTHONPATH": "src"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

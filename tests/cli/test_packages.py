@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from forewarn_base import exit_codes
+from tools.product import PYTHONPATH
 
 TYPED = ("emulate", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0")
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 def test_missing_package_is_named_with_its_remedy() -> None:
@@ -19,7 +19,7 @@ def test_missing_package_is_named_with_its_remedy() -> None:
     program += "from forewarn_server.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, *TYPED],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         check=False,
@@ -48,7 +48,7 @@ def test_missing_package_of_commands_is_named(
     libraries = Path(pytest.__file__).parents[1]  # without the packages installed from this tree
     done = subprocess.run(
         [sys.executable, "-S", "-m", "forewarn_server.cli.main", *words],
-        env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{libraries}"},
+        env={**os.environ, "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{libraries}"},
         capture_output=True,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ from enum import Enum
 
 import pytest
 
+from forewarn_base import names
 from forewarn_base.errors import CallerError
 from forewarn_base.protocol import approvals
 from forewarn_base.protocol.identity import CallerIdentity
@@ -163,7 +164,7 @@ def test_refusal_has_its_status() -> None:
         (naming.DOMAIN_MAX, 999),
         (naming.ADDRESSES_MAX, 64),
         (naming.TAGS_MAX, 64),
-        (naming.TEXT_LENGTH_MAX, 256),
+        (names.TEXT_LENGTH_MAX, 256),
         (naming.INSTANCE_MAX, 64),
         (naming.INSTANCE_LENGTH_MAX, 16_384),
         (naming.LABELS_MAX, 16),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from forewarn_base.names import TEXT_LENGTH_MAX
 from forewarn_base.values import replace
 from forewarn_core.fleet import stimulus as words
 from forewarn_core.fleet.impact import DURATION_S_MAX, Cause, Impact, Source
@@ -15,7 +16,6 @@ from forewarn_core.fleet.naming import (
     INSTANCE_MAX,
     LABELS_MAX,
     TAGS_MAX,
-    TEXT_LENGTH_MAX,
 )
 from forewarn_core.fleet.policy import NoticePolicy
 from forewarn_core.fleet.refusals import (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn_base.names import TEXT_LENGTH_MAX
 from forewarn_base.values import replace
 from forewarn_core.fleet.impact import Impact
 from forewarn_core.fleet.naming import (
@@ -15,7 +16,6 @@ from forewarn_core.fleet.naming import (
     KEY_PATTERN,
     LABELS_MAX,
     TAGS_MAX,
-    TEXT_LENGTH_MAX,
     VALUE_PATTERN,
     NothingSelected,
     SelectorInvalid,

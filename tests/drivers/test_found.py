@@ -2,7 +2,7 @@
 
 import pytest
 
-from forewarn_core.fleet.naming import TEXT_LENGTH_MAX
+from forewarn_base.names import TEXT_LENGTH_MAX
 from forewarn_drivers.found import Found, difference
 from forewarn_drivers.sources import DiscoveryInvalid, DriverSource
 

@@ -151,12 +151,13 @@ def encoded(text_of: Callable[[int], str], size: int) -> bytes:
 
 def test_functions_are_found() -> None:
     """The readers of each format are among them."""
-    for name in ("validation.complexity.check_toml", "metadata.http.request.parse_head"):
-        assert f"forewarn.{name}-0" in FOUND
+    assert "forewarn_base.validation.complexity.check_toml-0" in FOUND
+    assert "forewarn_metadata.endpoint.http.request.parse_head-0" in FOUND
     files = {
-        *("settings_loader.read_settings_file-0", "agent.config.read_config-1"),
-        "agent.sdk.discovery._lines-1",
+        "forewarn_server.settings_loader.read_settings_file-0",
+        "forewarn.agent.config.read_config-1",
+        "forewarn.agent.sdk.discovery._lines-1",
     }
-    assert {f"forewarn.{name}" for name in files} <= FOUND.keys()
+    assert files <= FOUND.keys()
     assert "forewarn_libvirt.config.read_config-0" in FOUND
     assert len(FOUND) > 300

@@ -18,6 +18,7 @@ from forewarn_base.clock import (
 )
 from forewarn_base.errors import ClockSpeedInvalid, ClockWentBack
 from forewarn_base.ids import Ids
+from tools.product import PYTHONPATH
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
@@ -285,5 +286,5 @@ def test_leaves_and_wire_import_nothing_heavy() -> None:
         f"print(sorted((set(sys.modules) - before) & {heavy!r}))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True,
-        env={"PYTHONPATH": "src"}, check=True)  # fmt: skip
+        env={"PYTHONPATH": PYTHONPATH}, check=True)  # fmt: skip
     assert done.stdout == "[]\n"

@@ -87,7 +87,7 @@ def test_source_archive_has_the_files_for_packagers(out: Path) -> None:
 def test_wheel_is_enough_in_a_clean_environment(out: Path, tmp_path: Path) -> None:
     """The client side needs no other package."""
     (wheel,) = out.glob("forewarn-*.whl")
-    program = install(tmp_path / "clean", wheel) / "forewarn"
+    program = install(tmp_path / "clean", "--find-links", out, wheel) / "forewarn"
     said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
     assert said.stdout.split()[1] in wheel.name
     config = tmp_path / "agent.toml"
@@ -101,7 +101,9 @@ def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> Non
     debian.download(WHEELS)
     (wheel,), *others = (out.glob(f"forewarn{name}-*.whl") for name in ("", "_cli", "_emulator"))
     beside = [str(each) for (each,) in others]
-    programs = install(tmp_path / "fresh", "--find-links", WHEELS, f"{wheel}[server]", *beside)
+    programs = install(
+        tmp_path / "fresh", "--find-links", WHEELS, "--find-links", out, f"{wheel}[server]", *beside
+    )
     program = str(programs / "forewarn")
     vms, operators, health, local = (free_port() for _ in range(4))
     (tmp_path / "forewarn.toml").write_text(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulator.breakages import BREAKAGES, Breakage
 from tests.simulator.mutate import noticed_in_world
+from tools.product import files, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
@@ -41,6 +42,5 @@ def test_unbroken_product_violates_nothing(world: int) -> None:
 def test_breakage_applies(breakage: Breakage) -> None:
     """What a breakage edits stands in its module, once."""
     for module, old, _ in breakage.edits:
-        source = ROOT.joinpath("src", *module.split("."))
-        path = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+        [path] = [each for each in files() if module_of(each) == module]
         assert path.read_text("utf-8").count(old) == 1

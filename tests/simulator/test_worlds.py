@@ -19,6 +19,7 @@ from tests.simulator.runs import command, run_world
 from tests.simulator.world.crash_points import POINTS
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.world import WorldPlan
+from tools.product import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"hosts": 6, "vms": 40, "days": 2.0}
@@ -142,7 +143,7 @@ def test_seed_repeats_on_every_python() -> None:
         for hash_seed in ("1", "2"):
             environment = {
                 **os.environ,
-                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{_packages(python)}",
+                "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{_packages(python)}",
                 "PYTHONHASHSEED": hash_seed,
                 "PYTHONDONTWRITEBYTECODE": "1",
             }

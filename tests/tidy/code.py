@@ -47,7 +47,7 @@ ROOMS_OF_PACKAGES = {
     "cryptography": ("forewarn_metadata.replication.tls",),
     "jwt": ("forewarn_server.api.issuer", "forewarn_server.api.oidc"),
     "psycopg": ("forewarn_store",),
-    "yaml": ("forewarn_base.validation", "forewarn_server.cli.structured"),
+    "yaml": ("forewarn_server.yaml_reader", "forewarn_server.cli.structured"),
     "cyclopts": (
         *("forewarn_server.cli", "forewarn_cli"),
         *("forewarn_conformance.command", "forewarn_emulator"),

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 
 from tests.tidy.house import ROOT, Finding, Source
+from tools.product import PYTHONPATH
 
 ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
@@ -72,7 +73,7 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
 def _registered() -> Iterator[str]:
     """Yield the modules that packages register as entry points."""
     for file in (ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")):
-        groups = tomllib.loads(file.read_text("utf-8"))["project"]["entry-points"]
+        groups = tomllib.loads(file.read_text("utf-8"))["project"].get("entry-points", {})
         yield from (line.partition(":")[0] for group in groups.values() for line in group.values())
 
 
@@ -131,7 +132,7 @@ def unimportable(modules: Iterable[str]) -> list[str]:
     )
     return subprocess.run(
         [sys.executable, "-S", "-c", program, *modules],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         check=True,
         capture_output=True,
         text=True,
@@ -143,7 +144,7 @@ def heavy_imports(module: str, heavy: Iterable[str] = HEAVY_MODULES) -> list[str
     program = f"import {module}, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         check=True,
         capture_output=True,
         text=True,

@@ -1,7 +1,4 @@
-"""Writes the tables of packages and of rooms in `ARCHITECTURE.md`: lines, imports, requirements.
-
-Imports of single modules of Forewarn, such as `errors` and `clock`, are left out.
-"""
+"""Writes the tables of packages and of rooms in `ARCHITECTURE.md`: lines, imports, libraries."""
 
 from __future__ import annotations
 
@@ -18,12 +15,17 @@ from tools.product import ROOT, SOURCES
 
 FILE = ROOT / "ARCHITECTURE.md"
 #: The row that every package and room has: its name, perhaps as a link, and its lines.
-_LINES = re.compile(r"^\| \[?`?([\w-]+)`?(?:\]\([^)]*\))? \| ([\d,]+) \|", re.MULTILINE)
+_LINES = re.compile(r"^\| \[?`?([\w.-]+)`?(?:\]\([^)]*\))? \| ([\d,]+) \|", re.MULTILINE)
 #: Share by which lines may differ before a table is written again, so that a change of one module
 #: changes no table.
 TOLERANCE = 0.05
 #: Rooms with fewer lines are not listed.
 ROOM_LINES_MIN = 300
+#: Packages whose parts are rooms.
+WITH_ROOMS = (
+    *("forewarn_server", "forewarn_core", "forewarn_metadata"),
+    *("forewarn", "forewarn_base"),
+)
 
 
 def architecture_page() -> str:
@@ -31,8 +33,8 @@ def architecture_page() -> str:
     text = FILE.read_text("utf-8")
     known = {name: int(lines.replace(",", "")) for name, lines in _LINES.findall(text)}
     for heading, rows in (
-        (("package", "lines", "rooms of `forewarn`", "to install"), _packages(known)),
-        (("room", "lines", "packages of others"), _rooms(known)),
+        (("package", "lines", "packages of Forewarn", "libraries"), _packages(known)),
+        (("room", "lines", "libraries"), _rooms(known)),
     ):
         new = table(heading, rows)
         old = re.compile(rf"^{re.escape(new[0])}\n(?:\|.*\n)+", re.MULTILINE)
@@ -43,30 +45,27 @@ def architecture_page() -> str:
 
 
 def _packages(known: dict[str, int]) -> Iterator[tuple[str, ...]]:
-    extras: dict[str, list[str]] = _project(ROOT)["optional-dependencies"]
     for source in SOURCES:
         folder = source.parent
-        project, modules = _project(folder), sorted(source.rglob("*.py"))
-        name, imported = project["name"], _imports(modules)
-        rooms = sorted({each.split(".")[1] for each in imported if each.startswith("forewarn.")})
-        rooms = [each for each in rooms if (ROOT / "src/forewarn" / each).is_dir()]
-        if folder == ROOT:
-            yield f"`{name}`", _lines(name, modules, known), "", "nothing for agent and SDK"
-            continue
-        required = [f"`{each.partition('==')[0]}`" for each in project["dependencies"]]
-        useful = sorted(_extras(extras, _others(imported)) - {"cli", "server"})
-        more = [f"`{each}`" for each in useful if f"`forewarn[{each}]`" not in required]
-        needs = ", ".join(required) + (f"; extras {', '.join(more)}" if more else "")
-        title = f"[{name}](packages/{name}/README.md)"
-        yield title, _lines(name, modules, known), ", ".join(rooms), needs
+        name, modules = _name(folder), sorted(source.rglob("*.py"))
+        imported = _imports(modules)
+        title = f"`{name}`" if folder == ROOT else f"[{name}](packages/{name}/README.md)"
+        yield (
+            title,
+            _lines(name, modules, known),
+            ", ".join(sorted(_homes(imported) - {name})),
+            ", ".join(sorted(_others(imported))),
+        )
 
 
 def _rooms(known: dict[str, int]) -> Iterator[tuple[str, ...]]:
-    for folder in sorted((ROOT / "src/forewarn").iterdir()):
-        modules = sorted(folder.rglob("*.py"))
-        if _count(modules) >= ROOM_LINES_MIN:
-            others = ", ".join(sorted(_others(_imports(modules))))
-            yield folder.name, _lines(folder.name, modules, known), others
+    tops = {place.name: place for source in SOURCES for place in source.iterdir()}
+    for top in WITH_ROOMS:
+        for folder in sorted(tops[top].iterdir()):
+            modules, name = sorted(folder.rglob("*.py")), f"{top}.{folder.name}"
+            if _count(modules) >= ROOM_LINES_MIN:
+                others = ", ".join(sorted(_others(_imports(modules))))
+                yield f"`{name}`", _lines(name, modules, known), others
 
 
 def _lines(name: str, modules: Iterable[Path], known: dict[str, int]) -> str:
@@ -80,9 +79,20 @@ def _count(modules: Iterable[Path]) -> int:
     return sum(path.read_text("utf-8").count("\n") for path in modules)
 
 
-def _project(folder: Path) -> dict[str, Any]:
+def _name(folder: Path) -> str:
+    """Return the name of a folder's distribution."""
     project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
-    return dict(project["project"])
+    return str(project["project"]["name"])
+
+
+def _homes(imported: Iterable[str]) -> set[str]:
+    """Return the distributions of imported modules of Forewarn."""
+    tops = {each.partition(".")[0] for each in imported}
+    return {
+        _name(source.parent)
+        for source in SOURCES
+        if tops & {place.parent.name for place in source.glob("*/__init__.py")}
+    }
 
 
 def _imports(modules: Iterable[Path]) -> set[str]:
@@ -92,8 +102,6 @@ def _imports(modules: Iterable[Path]) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {each.name for each in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module == "forewarn":
-                found |= {f"forewarn.{each.name}" for each in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module or "")
     return found
@@ -103,12 +111,3 @@ def _others(imported: Iterable[str]) -> set[str]:
     """Return the packages that are neither Python's nor Forewarn's, by the names of imports."""
     names = {each.partition(".")[0] for each in imported}
     return {each for each in names - sys.stdlib_module_names if not each.startswith("forewarn")}
-
-
-def _extras(extras: dict[str, list[str]], imported: Iterable[str]) -> set[str]:
-    """Return the extras that bring packages; `libvirt` is imported from `libvirt-python`."""
-    return {
-        name
-        for name, requirements in extras.items()
-        if any(each.startswith(one) for each in requirements for one in imported)
-    }

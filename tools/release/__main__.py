@@ -87,9 +87,10 @@ def copy_tracked(target: Path) -> None:
 
 def build(source: Path, output: Path, *, for_debian: bool) -> None:
     """Run each step of the build in the copy of the sources."""
+    sources = (source / "src", *sorted(source.glob("packages/*/src")))
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{source / 'src'}:{source}",
+        "PYTHONPATH": ":".join(map(str, (*sources, source))),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip(),

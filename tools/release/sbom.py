@@ -32,13 +32,13 @@ def bill(
     """
     name, version = str(project["name"]), str(project["version"])
     reference = f"pkg:pypi/{name}@{version}"
-    parts = pinned_packages(requirements)
+    parts = {(each, version): list[str]() for each in own} | pinned_packages(requirements)
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict), "pyproject.toml has a table of extras"
     # forewarn-azure needs the extra `azure`; the other packages need `server`.
     wanted = _needed(name, extras, "server") | _needed(name, extras, "azure")
     assert wanted <= {name for name, _ in parts}, "every dependency of the server is pinned"
-    references = {name: f"pkg:pypi/{name}@{version}" for name, version in parts}
+    references = {name: f"pkg:pypi/{name}@{number}" for name, number in parts}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -56,10 +56,7 @@ def bill(
                 "licenses": [{"license": {"id": project["license"]}}],
             },
         },
-        "components": [
-            *(_component((each, version), []) for each in own),
-            *(_component(package, hashes) for package, hashes in parts.items()),
-        ],
+        "components": [_component(package, hashes) for package, hashes in parts.items()],
         "dependencies": [
             {"ref": reference, "dependsOn": [references[name] for name in sorted(wanted)]}
         ],

@@ -3,7 +3,9 @@
 Python's parsers hold the interpreter: a TOML or YAML file of 4 MB for seconds, in slices between
 which a poll may run, and a JSON list without a pause. The process parses the file, checks it by its
 form, and prints either its members as lines of JSON, or one line with the refusal. The service then
-reads only valid members, a few at a time. Start: `python -m forewarn_server.api.file_process KIND MEDIA`.
+reads only valid members, a few at a time.
+
+Start: `python -m forewarn_server.api.file_process KIND MEDIA`.
 """
 
 from __future__ import annotations

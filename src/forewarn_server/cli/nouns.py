@@ -95,4 +95,4 @@ RARE_NAMES = frozenset(name for names in RARE.values() for name in names)
 def package_of(noun: str) -> str:
     """Return the package beside Forewarn that has a noun; empty: Forewarn itself has it."""
     name = NOUNS[noun][0].partition(".")[0]
-    return "" if name == "forewarn" else name.replace("_", "-")
+    return "" if name == "forewarn_server" else name.replace("_", "-")

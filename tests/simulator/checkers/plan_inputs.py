@@ -1,4 +1,4 @@
-"""What the checker of plans is given: read from the state, apart from `forewarn_server.control.planning`.
+"""What the checker of plans is given, read from the state apart from `control.planning`.
 
 The planner and its checker get the same input in the product, so a wrong conversion deceives both.
 """

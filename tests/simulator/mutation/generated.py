@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
+from tools.product import folder_of, module_of
+
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = ROOT / "src"
-#: What a score is given for, and its folders.
+#: What a score is given for, and its packages.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "core": ("core",),
-    "access": ("access",),
-    "rules": ("rules",),
-    "agent/core": ("agent/core",),
-    "control": ("control",),
-    "metadata": ("metadata", "metadata/http"),
-    "store": ("store",),
-    "planning": ("planning",),
+    "core": ("forewarn_core.fleet",),
+    "access": ("forewarn_core.access",),
+    "rules": ("forewarn_core.rules",),
+    "agent/core": ("forewarn.agent.core",),
+    "control": ("forewarn_server.control",),
+    "metadata": ("forewarn_metadata.endpoint", "forewarn_metadata.endpoint.http"),
+    "store": ("forewarn_store",),
+    "planning": ("forewarn_core.planning",),
 }
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -92,9 +93,8 @@ def breakages(package: str) -> list[Breakage]:
     """Return every breakage of a package, in the order of its modules."""
     found = []
     for folder in PACKAGES[package]:
-        for path in sorted((SOURCE / "forewarn" / folder).glob("*.py")):
-            parts = path.relative_to(SOURCE).with_suffix("").parts
-            module = ".".join(part for part in parts if part != "__init__")
+        for path in sorted(folder_of(folder).glob("*.py")):
+            module = module_of(path)
             lines = path.read_text(encoding="utf-8").splitlines()
             tree = ast.parse("\n".join(lines))
             smallest, in_functions = _around(tree)

@@ -15,8 +15,9 @@ from pathlib import Path
 import coverage
 import pytest
 
-from tests.simulator.mutation.generated import ROOT, SOURCE, Breakage
+from tests.simulator.mutation.generated import ROOT, Breakage
 from tests.simulator.mutation.rooms import arguments
+from tools.product import SOURCES
 
 KEPT = ROOT / ".build" / "mutants"
 
@@ -72,7 +73,7 @@ def recorded(room: str) -> Recorded:
 
 def _digest(room: str) -> str:
     found = hashlib.sha256(" ".join(arguments(room)).encode())
-    for folder in (SOURCE, ROOT / "tests"):
+    for folder in (*SOURCES, ROOT / "tests"):
         for path in sorted(folder.rglob("*")):
             if path.is_relative_to(Path(__file__).parent):
                 continue
@@ -106,7 +107,7 @@ class _Recorder:
 
 def _record(room: str) -> dict[str, object]:
     measured = coverage.Coverage(
-        data_file=None, config_file=False, include=[f"{SOURCE}/forewarn/*"], messages=False
+        data_file=None, config_file=False, include=[f"{each}/*" for each in SOURCES], messages=False
     )
     recorder = _Recorder(measured)
     measured.start()

@@ -11,6 +11,6 @@ from importlib.metadata import version as version_of
 def version() -> str:
     """Return the version of the installed package; `unknown` if not installed."""
     try:
-        return version_of("forewarn")
+        return version_of("forewarn-base")
     except PackageNotFoundError:
         return "unknown"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forewarn_base.errors import clean_text
-from forewarn_core.fleet.naming import TEXT_LENGTH_MAX
+from forewarn_base.names import TEXT_LENGTH_MAX
 
 
 @dataclass(slots=True)

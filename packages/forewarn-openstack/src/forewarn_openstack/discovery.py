@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from forewarn_core.fleet.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
+from forewarn_base.names import NAME_PATTERN
+from forewarn_core.fleet.naming import DOMAIN_MAX, LABELS_MAX, ZONE
 from forewarn_drivers.found import Found
 from forewarn_openstack.client import Nova
 from forewarn_openstack.config import BY_ID, NovaConfig, read_options

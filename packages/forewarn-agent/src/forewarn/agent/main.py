@@ -24,6 +24,11 @@ def main(words: list[str]) -> int:
         return _run(words)
 
 
+def script() -> int:
+    """Run the command line of the program `forewarn-agent`."""
+    return main(sys.argv[1:])
+
+
 def _run(words: list[str]) -> int:
     config = _config_of(words)
     if config is None:

@@ -108,7 +108,7 @@ def own_code() -> Iterator[str]:
     yield sys.executable
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name.partition(".")[0] == "forewarn" and file:
+        if name.partition(".")[0] in {"forewarn", "forewarn_base"} and file:
             yield file
 
 

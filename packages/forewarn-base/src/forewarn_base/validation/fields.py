@@ -16,6 +16,7 @@ from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 from forewarn_base.errors import CallerError
+from forewarn_base.names import NAME_PATTERN, TEXT_LENGTH_MAX
 from forewarn_base.protocol.timestamps import duration_text
 from forewarn_base.validation.durations import (
     DURATION_PATTERN,
@@ -24,7 +25,6 @@ from forewarn_base.validation.durations import (
     read_time_ms,
 )
 from forewarn_base.values import value
-from forewarn_core.fleet.naming import NAME_PATTERN, TEXT_LENGTH_MAX
 
 Schema: TypeAlias = dict[str, object]
 Values: TypeAlias = Mapping[str, Any]

@@ -1,8 +1,8 @@
 """Checks the hard constraints for announcing, starting or postponing one host of a wave.
 
 Source: F-3, F-8. The plan met the constraints when it was made; failures and manual work may have
-followed. `fleet/usage.py` counts the use of budgets. The planner chooses the new time of a postponed
-host.
+followed. `fleet/usage.py` counts the use of budgets. The planner chooses the new time of a
+postponed host.
 """
 
 from __future__ import annotations

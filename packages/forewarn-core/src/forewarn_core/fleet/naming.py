@@ -9,6 +9,7 @@ import re
 from typing import TypeAlias
 
 from forewarn_base.errors import CallerError
+from forewarn_base.names import NAME_PATTERN, TEXT_LENGTH_MAX
 from forewarn_core.fleet.refusals import FleetContradiction
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -50,8 +51,6 @@ def read_selector(text: str) -> Labels:
     return tuple(pairs.items())
 
 
-#: Form of the name of a host, group or VM: it appears in URLs, documents and shell commands.
-NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 #: Maximum domain number; the public cloud has at most 3 fault and 20 update domains.
 DOMAIN_MAX = 999
 #: Maximum memory of one host or VM, in MiB: 64 TiB.
@@ -59,7 +58,6 @@ MEMORY_MIB_MAX = 1 << 26
 #: Maximum addresses of one VM; a VM has few interfaces.
 ADDRESSES_MAX = 64
 TAGS_MAX = 64
-TEXT_LENGTH_MAX = 256
 #: Maximum extra instance metadata of one VM: members, and characters of all names and values
 #: together. The metadata is in memory and sent to metadata nodes, so 64 KiB of user data do not
 #: fit.

@@ -9,6 +9,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from forewarn_base.names import TEXT_LENGTH_MAX
 from forewarn_base.protocol.timestamps import duration_text, iso8601
 from forewarn_base.values import replace
 from forewarn_core.fleet.draft import Draft
@@ -23,7 +24,6 @@ from forewarn_core.fleet.impact import (
     TargetKind,
 )
 from forewarn_core.fleet.lifecycle import Operation
-from forewarn_core.fleet.naming import TEXT_LENGTH_MAX
 from forewarn_core.fleet.refusals import (
     AlreadyAsked,
     NoticeTooShort,

@@ -1,0 +1,1 @@
+"""What all packages of Forewarn share; standard library only."""

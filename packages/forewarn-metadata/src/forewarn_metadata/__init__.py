@@ -1,0 +1,1 @@
+"""The service for VMs, and the feed that brings it the documents."""

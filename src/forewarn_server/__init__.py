@@ -1,0 +1,1 @@
+"""The service: control plane, operator API, page, outbox, telemetry and command line."""
