@@ -1,15 +1,18 @@
 """The agent on a Kubernetes node: conditions, cordon and drain, through failures of both sides."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from forewarn.agent import node_job
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import ApprovalEnded, HookEnded, Resumed
 from forewarn.agent.node_conditions import CHECK_MS, RETRY_MS, NodeConditions, notice_of
+from forewarn.agent.preparations.http_call import CallUnanswered
 from tests.agent.agents import Agent
 from tests.agent.making import NOW, core, event, polled, restarted
 from tests.agent.service import Service
@@ -126,6 +129,7 @@ def test_node_is_right_again_after_failures_of_both_sides(
         service.show(STARTED)
         agent.start()
         agent.until_said("node-failed")
+        assert f"The node's conditions cannot be written: node: GET {url}/" in agent.log()
         agent.kill()
         service.show()
         cluster.away = False
@@ -236,3 +240,18 @@ def test_checks_repeat_only_while_a_notice_exists() -> None:
     node.ended(failed=False, now_ms=NOW)
     assert node.job(engine, ME, NOW + CHECK_MS - 1) is None
     assert node.job(engine, ME, NOW + CHECK_MS) is not None
+
+
+def test_failed_renewal_is_all_that_a_job_prints(
+    cluster: Cluster, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The agent logs the output of a failed job, and reads that of one that succeeds."""
+    (tmp_path / "token").write_text("right")
+    settings = {"server": url, "token_file": str(tmp_path / "token"), "node": "h1"}
+    form = {"settings": settings, "notice": None}
+    cluster.faults = [(404, "no node"), (500, "not now")]
+    with pytest.raises(CallUnanswered, match="500"):
+        node_job.main(form)
+    assert capsys.readouterr().out == ""
+    node_job.main(form)
+    assert json.loads(capsys.readouterr().out) == {"foreign": [], "writer": ""}

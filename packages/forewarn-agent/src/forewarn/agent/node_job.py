@@ -7,7 +7,6 @@ without the other. A Lease shows that the writer lives while its notice exists. 
 from __future__ import annotations
 
 import json
-import sys
 
 from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.http_call import CallUnanswered, expect
@@ -32,12 +31,11 @@ def main(form: dict[str, Any]) -> int:
     writer = f"agent/{name}"
     notice = _notice(form["notice"])
     change = _write(settings, notice, writer=writer)
-    print(json.dumps({"foreign": list(change.foreign), "writer": change.other_writer}))  # noqa: T201
-    sys.stdout.flush()
     if notice is None:
         _release(settings, name)
     elif not change.other_writer:
         _renew(settings, name, writer=writer)
+    print(json.dumps({"foreign": list(change.foreign), "writer": change.other_writer}))  # noqa: T201
     return 0
 
 

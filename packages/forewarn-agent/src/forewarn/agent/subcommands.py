@@ -44,7 +44,7 @@ def do(words: list[str]) -> int:
         verb = getattr(module, "recover" if phase == "cancel" else phase)
         sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
     except (ForewarnError, OSError, ValueError) as error:
-        sys.stderr.write(f"{name} {phase}: {reason_of(error)}\n")
+        sys.stderr.write(f"{' '.join(words[:2])}: {reason_of(error)}\n")
         return HOLD_STATUS if isinstance(error, AskedToHold) else FAILED_STATUS
     return 0
 
