@@ -22,6 +22,8 @@ LIBVIRT_TESTS := packages/forewarn-libvirt/tests
 TESTED := $(if $(PACKAGE),packages/forewarn-$(PACKAGE)/tests)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 COMPILE += --no-annotate --custom-compile-command "make lock" $(ARGS)
+COMPILE += $(patsubst packages/%/,--no-emit-package %,$(wildcard packages/*/))
+COMPILE += --no-emit-package forewarn
 # Many tests wait for another process, so there are three workers more than cores. One worker runs
 # all tests of a file, so shared fixtures are set up once. Slow files start first.
 PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3) --dist loadfile \

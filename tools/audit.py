@@ -1,6 +1,6 @@
 """Checks installed and allowed versions against PyPI's advisories with pip-audit.
 
-The versions are the pins in `requirements/` and the lower bounds in `pyproject.toml`. A known
+The versions are the pins in `requirements/` and the lower bounds in each `pyproject.toml`. A known
 vulnerability fails the check. If the advisories are unreachable, the check passes and reports that
 nothing was checked.
 """
@@ -11,16 +11,19 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+PROJECTS = (ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml")))
+REQUIRED = ROOT / ".build" / "required.in"
 LOWEST = ROOT / ".build" / "lowest.txt"
 REPORT = ROOT / ".build" / "audit.json"
 RESOLVE = [
     *("pip", "compile", "--quiet", "--no-deps", "--generate-hashes", "--universal"),
-    *("--python-version=3.11", "--resolution=lowest", "--all-extras", "pyproject.toml"),
+    *("--python-version=3.11", "--resolution=lowest", str(REQUIRED)),
 ]
 AUDIT = ["--require-hashes", "--disable-pip", "--progress-spinner=off", "--format=json"]
 _NO_ANSWER = re.compile(r"ConnectionError|ProxyError|Could not connect|Failed to fetch|timed out")
@@ -35,6 +38,7 @@ def main() -> int:
     LOWEST.parent.mkdir(exist_ok=True)
     packages: list[dict[str, Any]] = []
     try:
+        REQUIRED.write_text("".join(f"{each}\n" for each in sorted(required())), "utf-8")
         _run("uv", *RESOLVE, f"--output-file={LOWEST}")
         for file in (*sorted((ROOT / "requirements").glob("*.txt")), LOWEST):
             REPORT.unlink(missing_ok=True)
@@ -47,6 +51,16 @@ def main() -> int:
     sentence, status = result(packages)
     print(f"audit: {sentence}")
     return status
+
+
+def required() -> set[str]:
+    """Return what the packages require of other people, in extras, too."""
+    tables = [tomllib.loads(each.read_text("utf-8"))["project"] for each in PROJECTS]
+    extras = [each for table in tables for each in table.get("optional-dependencies", {}).values()]
+    lines = {
+        line for each in (*(table["dependencies"] for table in tables), *extras) for line in each
+    }
+    return {line for line in lines if not line.startswith("forewarn")}
 
 
 def result(packages: list[dict[str, Any]]) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import pytest
 from tests.agent.programs import free_port
 from tests.waiting import wait_until
 from tools.release import debian
-from tools.release.__main__ import WHEELS, WrongTag, check_tag
+from tools.release.__main__ import WHEELS, WrongTag, check_tag, copy_tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).with_name("uv")
@@ -131,6 +131,32 @@ def test_wheel_runs_emulator_agent_and_service(out: Path, tmp_path: Path) -> Non
         server = ("--server", f"http://127.0.0.1:{operators}")
         subprocess.run([program, *scenario, *server], check=True)
         wait_until((tmp_path / "prepared").exists, what="the agent")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "packages"),
+    [
+        ("packages/forewarn-agent", {"agent", "base"}),
+        (".", {"", "agent", "base"}),
+        (
+            ".[azure]",
+            {"", *("agent", "azure", "base", "cli", "core", "drivers", "metadata", "store")},
+        ),
+    ],
+)
+def test_clone_installs_the_packages_that_are_needed(
+    tmp_path: Path, wanted: str, packages: set[str]
+) -> None:
+    """One command without a network finds Forewarn's other packages in the same clone."""
+    debian.download(WHEELS)
+    copy_tracked(tmp_path / "forewarn")
+    words = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
+    words += ["--find-links", str(WHEELS), "--target", str(tmp_path / "installed"), wanted]
+    command = [sys.executable, "-m", "pip", "install", *words]
+    subprocess.run(command, cwd=tmp_path / "forewarn", check=True)
+    found = (tmp_path / "installed").glob("forewarn*.dist-info")
+    names = {each.name.partition("-")[0].removeprefix("forewarn").strip("_") for each in found}
+    assert names == packages
 
 
 def ended_well(command: list[str]) -> bool:

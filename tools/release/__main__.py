@@ -65,6 +65,7 @@ def release(output: Path, *, for_debian: bool = True) -> None:
     with tempfile.TemporaryDirectory(prefix="forewarn-release-") as work:
         source, built = Path(work, "source"), Path(work, "out")
         copy_tracked(source)
+        require_versions(source)
         build(source, built, for_debian=for_debian)
         write_checksums(built)
         shutil.rmtree(output, ignore_errors=True)
@@ -83,6 +84,15 @@ def copy_tracked(target: Path) -> None:
         copied.chmod(
             0o755 if executable else 0o644
         )  # the mode must not depend on the umask of the clone
+
+
+def require_versions(source: Path) -> None:
+    """Replace the folders of our packages, in what projects require, by the version."""
+    text = source.joinpath("pyproject.toml").read_text("utf-8")
+    version = tomllib.loads(text)["project"]["version"]
+    for path in (source / "pyproject.toml", *source.glob("packages/*/pyproject.toml")):
+        text = path.read_text("utf-8")
+        path.write_text(re.sub(r' @ \{root[^"]*', f"=={version}", text), "utf-8")
 
 
 def build(source: Path, output: Path, *, for_debian: bool) -> None:

@@ -1,6 +1,6 @@
 """The bill of materials of a release in CycloneDX: the tested packages of the server side.
 
-The module reads only `pyproject.toml` and `requirements/runtime.txt`.
+The module reads only each `pyproject.toml` and `requirements/runtime.txt`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,27 @@ import tomllib
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeAlias
 
 ROOT = Path(__file__).resolve().parents[2]
+Projects: TypeAlias = dict[str, dict[str, Any]]
 _NAME = re.compile(r"([A-Za-z0-9._-]+)(?:\[([A-Za-z0-9._-]+)\])?")
 
 
-def bill(
-    project: dict[str, object], own: list[str], requirements: str, time: datetime
-) -> dict[str, object]:
+def bill(projects: Projects, requirements: str, time: datetime) -> dict[str, object]:
     """Return the document, which marks the packages' indirect dependencies as unknown.
 
     Args:
-        project: the table `project` of Forewarn.
-        own: names of Forewarn's other packages, which have its version.
+        projects: the table `project` of Forewarn and of its other packages, by name.
         requirements: the pinned packages of the server side.
         time: time of the document.
     """
-    name, version = str(project["name"]), str(project["version"])
+    name = "forewarn"
+    project, own = projects[name], sorted({*projects} - {name})
+    version = str(project["version"])
     reference = f"pkg:pypi/{name}@{version}"
     parts = {(each, version): list[str]() for each in own} | pinned_packages(requirements)
-    extras = project["optional-dependencies"]
-    assert isinstance(extras, dict), "pyproject.toml has a table of extras"
-    # forewarn-azure needs the extra `azure`; the other packages need `server`.
-    wanted = _needed(name, extras, "server") | _needed(name, extras, "azure")
+    wanted = _needed(projects, name, "server") | _needed(projects, name, "azure")
     assert wanted <= {name for name, _ in parts}, "every dependency of the server is pinned"
     references = {name: f"pkg:pypi/{name}@{number}" for name, number in parts}
     return {
@@ -64,12 +62,20 @@ def bill(
     }
 
 
-def _needed(project: str, extras: dict[str, list[str]], extra: str) -> set[str]:
-    """Return the names of an extra's packages, with those of the project's extras that it names."""
-    found: set[str] = set()
-    for name, inner in (match.groups() for line in extras[extra] if (match := _NAME.match(line))):
-        found |= _needed(project, extras, inner) if name == project else {_normal(name)}
-    return found
+def _needed(projects: Projects, package: str, extra: str) -> set[str]:
+    """Return the packages that a package and its extra require, with those that ours require."""
+    found, left = set[tuple[str, str]](), [(package, extra)]
+    while left:
+        name, inner = each = left.pop()
+        if each in found:
+            continue
+        found.add(each)
+        if name in projects:
+            table = projects[name]
+            lines = [*table["dependencies"], *table.get("optional-dependencies", {}).get(inner, ())]
+            named = (match.groups("") for line in lines if (match := _NAME.match(line)))
+            left += [(_normal(one), more) for one, more in named]
+    return {name for name, _ in found} - {package}
 
 
 def pinned_packages(requirements: str) -> dict[tuple[str, str], list[str]]:
@@ -111,10 +117,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the bill of materials.")
     parser.add_argument("output", type=Path)
     output: Path = parser.parse_args().output
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    files = (ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml")))
+    tables = [tomllib.loads(each.read_text("utf-8"))["project"] for each in files]
+    projects = {each["name"]: each for each in tables}
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
-    own = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
-    document = bill(project, own, (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), time)
+    document = bill(projects, (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), time)
     output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     return 0
 
