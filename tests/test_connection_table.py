@@ -228,15 +228,16 @@ def test_silent_handshake_ends_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody holds a connection that never says hello, and then nothing is counted."""
-    monkeypatch.setattr(connection_table, "HANDSHAKE_S_MAX", 0.05)
 
     async def story() -> None:
         port = Port(tmp_path)
         await port.start()
+        monkeypatch.setattr(connection_table, "HANDSHAKE_S_MAX", 0.05)
         for hello in (b"", b"GET / HTTP/1.1\r\n\r\n"):
             reader, writer = await port.dial(tls=False)
             writer.write(hello)
             await ended(reader)
+        monkeypatch.undo()
         assert await port.echoes()
         await port.stop()
 

@@ -66,7 +66,7 @@ def test_node_waits_longer_for_each_slow_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a rush of nodes a connection takes long; one that is given up too soon is in vain."""
-    monkeypatch.setattr(feed_client, "CONNECT_S", 1e-9)
+    monkeypatch.setattr(feed_client, "PATIENCE_S", 1e-9)
     monkeypatch.setattr(feed_client, "RETRY_S", 1e-4)
     monkeypatch.setattr(feed_client, "RETRY_S_MAX", 1e-3)
 

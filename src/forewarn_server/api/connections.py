@@ -41,6 +41,17 @@ class ApiHeadTooLarge(Exception):
 class ApiConnection(HttpProtocol):
     """One connection, with limits on size and time."""
 
+    __slots__ = (
+        "_head_bytes",
+        "_in_body",
+        "_late",
+        "_names",
+        "_request_timeout_s",
+        "_tracked",
+        "_unparsed",
+        "_user",
+    )
+
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:

@@ -7,10 +7,11 @@ confirms nothing. Source: M-1, M-4, M-5.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -50,6 +51,10 @@ QUERIES_MAX = 256
 #: Time limit of a request until it has arrived, in seconds.
 REQUEST_S_MAX = 5.0
 
+#: Time limit of a connection without a request, in seconds. A node asks again at once, but a busy
+#: machine delays it, and each new connection costs a handshake.
+KEEP_ALIVE_S = 30
+
 #: Maximum number of a source's connections without a proved name; less with few descriptors.
 UNPROVED_MAX = 64
 
@@ -75,22 +80,29 @@ class NodeRequestUnreadable(CallerError):
 class FeedConnection(ApiConnection):
     """A connection of a node; once its name is proved, no newcomer ends it."""
 
+    __slots__ = ("_on_lost", "certificate_names")
+    keep_alive_s = KEEP_ALIVE_S
+
     def __init__(
         self, server: EmbeddedServer, tracked: TrackedConnection, request_timeout_s: float
     ) -> None:
         super().__init__(server, tracked, request_timeout_s)
+        #: The names in the node's certificate; empty: none.
+        self.certificate_names: frozenset[str] = frozenset()
         self._on_lost: Callable[[], None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Keep the names of the node's certificate, and not the rest, which takes 1.5 KiB."""
+        super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.certificate_names = names_of(certificate)
+            certificate.clear()
 
     @property
     def source(self) -> str:
         """The node's address, for limits."""
         return self._tracked.source
-
-    @property
-    def certificate_names(self) -> frozenset[str]:
-        """The names in the node's certificate; empty: none."""
-        certificate = self.transport.get_extra_info("peercert")
-        return names_of(certificate) if certificate else frozenset()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -200,9 +212,7 @@ class FeedEndpoint:
         proof = NodeProof(scope["state"][CONNECTION].certificate_names, token)
         hosts = self._access.admit(name, hosts, proof, address=source)
         scope["state"][ADMIT]()
-        return FeedCaller(
-            name, hosts, instance, source, lambda: self._access.still_proves(name, proof)
-        )
+        return FeedCaller(name, hosts, instance, source, proof)
 
     async def _follow(
         self,
@@ -216,7 +226,7 @@ class FeedEndpoint:
         tag, connection = read_tag(tag_text) if tag_text else FeedTag(), scope["state"][CONNECTION]
         if caller.instance:
             self._server.charge(caller.name, 1)
-            connection.when_lost(lambda: self._server.lost(caller, connection))
+            connection.when_lost(partial(self._server.lost, caller, connection))
         update = await self._server.follow(caller, tag, wait_s, connection=connection)
         about = {
             "ETag": update.tag.text(),

@@ -115,6 +115,8 @@ class ConnectionTable:
 class TrackedConnection:
     """One connection in the table, from its acceptance to its end."""
 
+    __slots__ = ("_end", "_settled", "_table", "counts", "source")
+
     def __init__(self, table: ConnectionTable, address: object) -> None:
         """Add the connection to the table; see `counts`."""
         #: Source address for limits; empty for a Unix socket.

@@ -57,12 +57,13 @@ ASKING_MAX = 16
 #: time that the control plane has stated for returns.
 RETRY_S, RETRY_S_MAX = 0.2, 3.0
 
-#: Time limit of a connection attempt and its handshake, in seconds. Each attempt that takes too
-#: long doubles the limit of the next one, so that handshakes of a rush of nodes are not in vain.
-CONNECT_S, CONNECT_S_MAX = 3.0, 30.0
+#: Time limit of a connection attempt with its handshake, and of an answer beyond the requested
+#: wait, in seconds. What takes too long doubles the limit of the next one, and an answer in time
+#: halves it, so that work for a rush of nodes is not given up shortly before its end.
+PATIENCE_S, PATIENCE_S_MAX = 4.0, 30.0
 
-#: Time limit of an answer, beyond the requested wait, in seconds.
-ANSWER_S_MAX = 5.0
+#: Time limit of a report of polls, in seconds.
+REPORTED_S_MAX = 5.0
 
 #: Time limit for the answer to a VM's request, after which the node asks again.
 ASK_S_MAX = 10.0
@@ -181,7 +182,7 @@ class FeedClient:
         self._pace = FeedPace()
         #: The control plane's clock in its last answer, and when the answer came.
         self._clock_s: tuple[str, float] | None = None
-        self._connect_s = CONNECT_S
+        self._patience_s = PATIENCE_S
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[str, _Pending] = {}
@@ -372,7 +373,7 @@ class FeedClient:
             vms = tuple(self._vm_polls[:POLLED_MAX])
             ages = {group: int((loop.time() - at_s) * 1000) for group, at_s in polled.items()}
             try:
-                response = await self._post(encoded(PollReport(ages, vms)), "", ANSWER_S_MAX)
+                response = await self._post(encoded(PollReport(ages, vms)), "", REPORTED_S_MAX)
             except (OSError, EOFError, HttpBroken):
                 return
             if response.status in {429, 503}:
@@ -422,7 +423,9 @@ class FeedClient:
                 EOFError,
                 PeerError,
                 ValueError,
-            ) as error:  # also TimeoutError
+            ) as error:
+                if isinstance(error, TimeoutError):
+                    self._patience_s = min(2 * self._patience_s, PATIENCE_S_MAX)
                 reason = str(error) or "the control plane does not answer"
                 if reason != trouble:
                     trouble = reason
@@ -452,22 +455,18 @@ class FeedClient:
             while True:
                 if not stream.usable:
                     stream = await self._connected()
-                async with asyncio.timeout(wait_s + ANSWER_S_MAX):
+                async with asyncio.timeout(wait_s + self._patience_s):
                     response = await stream.exchange("GET", self._target(wait_s), self._headers())
                 self._take(response)
+                self._patience_s = max(self._patience_s / 2, PATIENCE_S)
                 wait_s = self._pace.wait_s
         finally:
             stream.close()
 
     async def _connected(self) -> HttpStream:
         address = self.address
-        try:
-            async with asyncio.timeout(self._connect_s):
-                streams = await self._route.connect(address, self._identity.tls)
-        except TimeoutError:
-            self._connect_s = min(2 * self._connect_s, CONNECT_S_MAX)
-            raise
-        self._connect_s = CONNECT_S
+        async with asyncio.timeout(self._patience_s):
+            streams = await self._route.connect(address, self._identity.tls)
         return HttpStream(streams, address, PART_BYTES_MAX)
 
     def _take(self, response: HttpAnswer) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from forewarn_base.errors import CallerError, OurError
 from forewarn_base.ids import Ids
 from forewarn_core.requests import Request, RequestAnswer
-from forewarn_metadata.replication.access import NodeAccess, NodeRefused
+from forewarn_metadata.replication.access import NodeAccess, NodeProof, NodeRefused
 from forewarn_metadata.replication.feed_tag import FeedTag
 from forewarn_metadata.replication.messages import (
     DocumentChange,
@@ -133,8 +133,8 @@ class FeedCaller(NamedTuple):
     #: Id of the node's process; empty: a person reads the part, which confirms nothing.
     instance: str
     source: str = ""
-    #: Returns whether the caller may still be shown the part.
-    is_permitted: Callable[[], bool] = lambda: True
+    #: What proves the node's name.
+    proof: NodeProof = NodeProof()
 
 
 class FeedAnswer(NamedTuple):
@@ -156,6 +156,18 @@ class _OpenRequest(NamedTuple):
 
 class _Node:
     """A connected node."""
+
+    __slots__ = (
+        "absent",
+        "asking",
+        "asks_again",
+        "caller",
+        "commit",
+        "connection",
+        "feed",
+        "requests",
+        "waiting",
+    )
 
     def __init__(self, caller: FeedCaller, feed: ScopedFeed, requests: NodeRequests) -> None:
         loop = asyncio.get_running_loop()
@@ -456,7 +468,8 @@ class FeedServer:
             self._check_open()
             if self._connected.get(feed.name) is not node:  # another request replaced this one
                 raise FeedClosed(reason="another request of the node replaced this one")
-            if not node.caller.is_permitted():
+            assert self.access is not None
+            if not self.access.still_proves(feed.name, node.caller.proof):
                 refused = NodeRefused(name=feed.name, reason="the node's token is no longer valid")
                 self._end(node)
                 raise refused
