@@ -73,6 +73,7 @@ def kinds() -> dict[str, ValueType]:
             found.setdefault(f"{type(each.kind).__name__} {each.name}", each.kind)
         elif type(each) is Form:
             found.setdefault(f"Form {each.name}", each)
+    gc.freeze()
     return dict(sorted(found.items()))
 
 

@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,10 @@ from tools.product import modules
 pytestmark = pytest.mark.slow
 
 SIZE = 16 * 1024
-#: Time of a call with a short text: what does so much else gets one text of `FEW`.
-SLOW_S = 0.001
-FEW = 7
+#: Time for all texts of a function that does much else: the slower a call, the fewer texts.
+BUDGET_S = 0.1
+#: No time of a call is too long for this number of texts.
+TEXTS_MIN = 20
 TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
 PATH, FILE = "Path", "file"
 THERE = Path("there")
@@ -125,8 +125,10 @@ def test_function_needs_linear_time(
     kind, call = FOUND[name]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         short = b"a" if "bytes" in kind else "a"
-        does_else = min(thread_time_s(call, short) for _ in range(RUNS)) > SLOW_S
-        for text_of in islice(texts(), 0, None, FEW if does_else else 1):
+        else_s = min(thread_time_s(call, short) for _ in range(RUNS))
+        every = [*texts()]
+        count = max(TEXTS_MIN, min(len(every), int(BUDGET_S / else_s)))
+        for text_of in every[:: -(-len(every) // count)]:
             made = partial(encoded, text_of) if "bytes" in kind else text_of
             assert not is_slow(call, made, SIZE), text_of(40)
 

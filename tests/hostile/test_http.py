@@ -35,7 +35,7 @@ OPERATOR, ARM = "operator", "arm"
 #: Stands for the hostile text in a request.
 TEXT = "HOSTILE"
 #: Lengths of the text: a head has at most 80 KiB, and an escaped sign three characters.
-HEAD_CHARACTERS, BODY_CHARACTERS = 24_000, 512_000
+HEAD_CHARACTERS, BODY_CHARACTERS = 24_000, 128_000
 #: Time of a request above which its growth is measured.
 SUSPECT_S = 0.05
 PIECES = (" ", '"\\', "1:", "a,", "a.", "[", "{", "/", "\\", "'", "=", "a b ", "(", "-1", "é")

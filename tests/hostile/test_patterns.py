@@ -15,14 +15,14 @@ from forewarn_azure.app import every_route as every_azure_route
 from forewarn_azure.routes import ArmTable
 from forewarn_cli import file_lines
 from forewarn_server.api import app
-from tests.hostile.growth import GROWTH_MAX, growth, thread_time_s
+from tests.hostile.growth import GROWTH_MAX, RATIO_MAX, RUNS, growth, thread_time_s
 from tests.hostile.patterns import Hostile, hidden_imports, uses
 from tools.product import files, module_of
 
 pytestmark = pytest.mark.slow
 
 #: Lengths of the hostile texts: exponential time shows at the first, quadratic time later.
-SIZES = (20, 64, 512, 4096)
+SIZES = (20, 64, 2048)
 #: Time for each character, in seconds, above which the growth is measured.
 SUSPECT_S = 1e-6
 
@@ -63,6 +63,9 @@ def slow_shapes(pattern: "re.Pattern[Any]", methods: Iterable[str]) -> list[obje
         for size in SIZES:
             spent_s = thread_time_s(call, hostile.text(*shape, size))
             if spent_s < size * SUSPECT_S + 50e-6:
+                continue
+            quarter = hostile.text(*shape, size // 4)
+            if spent_s < RATIO_MAX * min(thread_time_s(call, quarter) for _ in range(RUNS)):
                 continue
             if growth(call, partial(hostile.text, *shape), size // 2) > GROWTH_MAX:
                 return [(method, *shape)]
