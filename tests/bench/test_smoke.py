@@ -39,8 +39,11 @@ FIGURES = {
 }
 #: Run by the tests of hostile texts, which look closer at what it prints.
 ELSEWHERE = {"attack"}
-#: Two thirds of the time of all; mypy checks their calls of the product before each change.
-LONG = ("agent", "nodes", "page", "scale.live", "start.takeover", "trace")
+#: Nine tenths of the time of all; mypy checks their calls of the product before each change.
+LONG = (
+    *("agent", "growth", "latency.rush", "nodes", "nodes.region", "page", "scale"),
+    *("scale.declared", "scale.live", "start.takeover", "store.run", "trace"),
+)
 #: Other programs of a benchmark; without one, its test is skipped.
 PROGRAMS = {
     "agent": ("go", "openssl"),

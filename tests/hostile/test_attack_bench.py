@@ -11,7 +11,7 @@ from bench.attack.floods import FLOODS
 from tests.waiting import LIMIT_S
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_attack_benchmark_runs_to_its_end() -> None:
     """The shortest form starts services, floods them, and prints the times of all phases."""
     run = subprocess.run(

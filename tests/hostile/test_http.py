@@ -26,7 +26,7 @@ from forewarn_emulator.options import Options
 from forewarn_server import api
 from forewarn_server.api.app import every_route
 from tests.api.live import FLEET, Live
-from tests.hostile.growth import GROWTH_MAX, RUNS
+from tests.hostile.growth import GROWTH_MAX, ROUNDS, RUNS
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.slow
@@ -225,7 +225,7 @@ def growth_of(connection: http.client.HTTPConnection, entry: Entry) -> float:
     1 if the whole needs little time. What others on the machine cost once is not there again.
     """
     least = math.inf
-    for _ in range(RUNS):
+    for _ in range(ROUNDS):
         longer_s = min(spent_s(connection, entry, entry.size) for _ in range(RUNS))
         if longer_s < SUSPECT_S:
             return 1.0

@@ -20,7 +20,7 @@ from tests.waiting import LIMIT_S, wait_until
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
 #: Stories that run in parallel: they mostly wait for their clients to poll.
-AT_ONCE_MAX = 48
+AT_ONCE_MAX = 16
 ROOT = Path(__file__).parents[4]
 
 
