@@ -27,7 +27,7 @@ RATIO_MAX = 5.0
 
 def thread_time_s(call: Callable[[Any], object], text: object) -> float:
     """Return the thread's processor time of a call; what the call raises is its answer."""
-    with uncollected(), contextlib.suppress(Exception):  # a collection looks at all tests, too
+    with uncollected(), contextlib.suppress(Exception):  # a collection would examine every test
         begun_s = time.thread_time()
         try:
             call(text)
@@ -66,8 +66,10 @@ def is_slow(call: Callable[[Any], object], text_of: Callable[[int], object], siz
     quarter_s = thread_time_s(call, text_of(size // 4))
     if quarter_s < SUSPECT_S:
         return False
-    # What a busy machine adds to a short time hides a growth: the least of some is compared.
     short = text_of(size // 16)
+    if quarter_s < RATIO_MAX / 2 * thread_time_s(call, short):
+        return False
+    # What a busy machine adds to a short time hides a growth: the least of some is compared.
     if quarter_s < RATIO_MAX * min(thread_time_s(call, short) for _ in range(RUNS)):
         return False
     return growth(call, text_of, size // 2) > GROWTH_MAX
