@@ -334,6 +334,7 @@ def virtual_nodes(
     cluster = Cluster()
     cluster.objects.clear()
     cluster.page_objects = 500
+    cluster.plays = False
     (directory / "token").write_text("right\n")
     monkeypatch.setattr(socket, "socket", direct_socket(cluster))
     monkeypatch.setattr(host_notices, "WRITERS_MAX", 1)
