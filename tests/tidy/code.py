@@ -227,6 +227,20 @@ def sql_in_the_store(source: Source) -> Found:
 
 
 @check(
+    "src/*.py",
+    bad="import logging\nlog = logging.getLogger(__name__)\n",
+    good='import logging\nlog = logging.getLogger("forewarn.store")\n',
+)
+def loggers_below_forewarn(source: Source) -> Found:
+    """A logger's name begins with `forewarn.`, whichever package it is in: so the settings say."""
+    for node in source.walk(ast.Call):
+        if ast.unparse(node.func) == "logging.getLogger" and node.args:
+            name = ast.unparse(node.args[0])
+            if name == "__name__" or name.startswith("'forewarn_"):
+                yield node.lineno, f"{name}: write a name such as 'forewarn.store'", name
+
+
+@check(
     "tests/*.py",
     bad="import time\ntime.sleep(1)\n",
     good="arrived.wait(timeout=5)\n",

@@ -15,7 +15,7 @@ from forewarn_core.fleet.topology import Topology
 from forewarn_server.control.plane import ControlPlane
 from forewarn_server.control.run_loop import ControlLoop
 
-log = logging.getLogger("forewarn_emulator")
+log = logging.getLogger("forewarn.emulator")
 
 T = TypeVar("T")
 

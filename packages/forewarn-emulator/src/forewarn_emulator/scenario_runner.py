@@ -46,7 +46,7 @@ from forewarn_emulator.scenario_work import (
 )
 from forewarn_server.control.run_loop import ControlLoop
 
-log = logging.getLogger("forewarn_emulator")
+log = logging.getLogger("forewarn.emulator")
 
 
 class ScenarioFailed(CallerError):

@@ -16,7 +16,7 @@ from forewarn_emulator.acting_control import ActingControl, copied_topology
 from forewarn_emulator.default_fleet import ACTOR
 from forewarn_server.control.run_loop import ControlLoop
 
-log = logging.getLogger("forewarn_emulator")
+log = logging.getLogger("forewarn.emulator")
 
 #: Time between the removal of a VM and its return, in ms of the emulator's clock.
 AWAY_MS = 60_000

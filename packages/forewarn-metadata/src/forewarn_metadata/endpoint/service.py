@@ -48,7 +48,7 @@ DAY_S = 86_400
 #: Time without requests, in seconds, after which the process may have been stopped meanwhile.
 PAUSE_S = 1.0
 
-_LOG = logging.getLogger("forewarn_metadata.endpoint.service")
+_LOG = logging.getLogger("forewarn.metadata.service")
 
 
 class _Round:

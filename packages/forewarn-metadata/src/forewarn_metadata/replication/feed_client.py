@@ -77,7 +77,7 @@ AGE_S_MAX = 10
 #: Maximum number of VMs' last polls that wait for the next report; further polls are dropped.
 VM_POLLS_MAX = 10_000
 
-_LOG = logging.getLogger("forewarn_metadata.replication.feed_client")
+_LOG = logging.getLogger("forewarn.replication.feed_client")
 
 Connect: TypeAlias = Callable[[str, ssl.SSLContext | None], Awaitable[Streams]]
 

@@ -15,7 +15,7 @@ FAILURES_MAX = 3
 #: The actual time is random, at least half of it, so that nodes end at different times.
 DOUBT_S_MAX = 60.0
 
-_LOG = logging.getLogger("forewarn_metadata.replication.node_failures")
+_LOG = logging.getLogger("forewarn.replication.node_failures")
 
 
 class NodeFailures:

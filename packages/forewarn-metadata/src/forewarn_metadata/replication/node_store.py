@@ -17,7 +17,7 @@ from forewarn_metadata.replication.scopes import digest_of
 #: Name of the file in the node's directory.
 FILE = "part"
 
-_LOG = logging.getLogger("forewarn_metadata.replication.node_store")
+_LOG = logging.getLogger("forewarn.replication.node_store")
 
 
 class NodeStore:

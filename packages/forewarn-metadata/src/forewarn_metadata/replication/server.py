@@ -62,7 +62,7 @@ UNKNOWN_WAY_MS = 30_000
 #: Interval at which a person's long poll looks at a part.
 LOOK_S = 1.0
 
-_LOG = logging.getLogger("forewarn_metadata.replication.server")
+_LOG = logging.getLogger("forewarn.replication.server")
 
 
 class FeedClosed(OurError):

@@ -24,7 +24,7 @@ FILE = "approvals"
 #: Pause before the repetition of a failed delivery.
 RETRY_S = 1.0
 
-_LOG = logging.getLogger("forewarn_metadata.replication.spool")
+_LOG = logging.getLogger("forewarn.replication.spool")
 
 
 class Spool:

@@ -40,7 +40,7 @@ UNSENT_BYTES_MAX = 1024 * 1024
 #: Pause before a worker connects again.
 RETRY_S = 0.2
 
-_LOG = logging.getLogger("forewarn_metadata.replication.worker_client")
+_LOG = logging.getLogger("forewarn.replication.worker_client")
 
 
 async def connect_unix(path: str) -> Streams:

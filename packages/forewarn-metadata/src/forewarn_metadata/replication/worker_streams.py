@@ -51,7 +51,7 @@ HEARTBEAT_S, SILENT_BEATS = 1.0, 10
 
 _SOCKET_MODE = 0o600  # every client of the socket can read every VM's document
 
-_LOG = logging.getLogger("forewarn_metadata.replication.worker_streams")
+_LOG = logging.getLogger("forewarn.replication.worker_streams")
 
 
 class WorkerStreams:

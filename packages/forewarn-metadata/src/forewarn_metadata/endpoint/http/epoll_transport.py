@@ -37,7 +37,7 @@ _LAST = (
 _IN = select.EPOLLIN
 _RESETS = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
 
-_LOG = logging.getLogger("forewarn_metadata.endpoint.http.epoll_transport")
+_LOG = logging.getLogger("forewarn.metadata.http.epoll_transport")
 
 
 class EpollConnection(Connection):
