@@ -88,8 +88,9 @@ class Live:
         self._loop.close()
 
     async def _serve(self) -> None:
-        self.daemon = Daemon(self._settings, clock=self.clock, ids=Ids(seed=1), hooks=self._hooks)
+        ids = Ids(seed=1)
         try:
+            self.daemon = Daemon(self._settings, clock=self.clock, ids=ids, hooks=self._hooks)
             await self.daemon.start()
         except BaseException as error:  # noqa: BLE001 - raised again on the test's thread
             self._failure = error
