@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from forewarn_base.errors import ForewarnError
+from forewarn_base.errors import ForewarnError, PeerError
 from forewarn_base.values import value
 from forewarn_core.fleet.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX
 from forewarn_core.fleet.naming import ZONE as OWN_ZONE
@@ -268,6 +268,14 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
     return {each: labels[each] or PRESENT for each in sorted(shown[:LABELS_MAX])}
 
 
+class ListUnknown(PeerError):
+    """A list of the cluster is unknown, because it is no longer followed."""
+
+    code = "kubernetes-list-unknown"
+    message = "What the cluster has at {path} is unknown: it is no longer followed."
+    advice = "Ask again once the service has restarted."
+
+
 Facts = TypeVar("Facts")
 
 
@@ -336,7 +344,8 @@ class Watched(Generic[Facts]):
                 asked_s = error.retry_after_s if isinstance(error, KubernetesBusy) else 0
                 self._closed.wait(max(pause_s, asked_s))
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
-        self._listed.set()
+        if not self._listed.is_set():
+            self._fail(ListUnknown(path=self._path))
 
     def _list(self) -> None:
         facts: dict[tuple[str, str], Facts] = {}

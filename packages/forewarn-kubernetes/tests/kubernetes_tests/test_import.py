@@ -12,7 +12,13 @@ from forewarn_cli.topology_import import Importer
 from forewarn_kubernetes import discovery
 from forewarn_kubernetes.client import Kubernetes
 from forewarn_kubernetes.config import KubernetesConfig
-from forewarn_kubernetes.discovery import KubernetesSource, Watched, machine_facts, node_facts
+from forewarn_kubernetes.discovery import (
+    KubernetesSource,
+    ListUnknown,
+    Watched,
+    machine_facts,
+    node_facts,
+)
 from forewarn_server.cli.api_client import ApiClient
 from forewarn_server.cli.main import main
 from tests.api.live import Live
@@ -178,6 +184,16 @@ def test_facts_are_not_old_while_a_new_list_is_read(
         watched.close()
         held.passes.release()
         assert {each.name for each in facts.result(LIMIT_S)} == {"h1"}
+
+
+def test_closed_watch_knows_nothing_before_its_first_list(url: str, tmp_path: Path) -> None:
+    """An empty list would have every host removed. Source: R-1."""
+    kubernetes = Kubernetes(KubernetesConfig(url, str(tmp_path / "token"), ""))
+    watched = Watched(kubernetes, NODES, node_facts, changed=threading.Event())
+    watched.close()
+    watched.start()
+    with pytest.raises(ListUnknown):
+        watched.facts()
 
 
 def test_following_outlives_the_api_server(
