@@ -1,6 +1,7 @@
 """Calls that a follower forwards. Source: H-4."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,45 @@ def test_call_that_waits_for_its_turn_is_answered_after_the_takeover(
 
     asyncio.run(story())
     assert sent == ["answered"]
+
+
+def test_answer_to_a_change_that_waits_in_a_follower_is_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not missing; another caller's question is left to the active process. P-10, H-4."""
+    sent = asyncio.Queue[Any]()
+
+    async def story() -> list[object]:
+        forwarder = Forwarder(ActiveProcess(str, str))
+
+        async def call(method: str, token: bytes, answer: asyncio.Queue[Any]) -> None:
+            body = asyncio.Queue[dict[str, object]]()
+            body.put_nowait(BODY)
+            headers = [(b"authorization", token), (b"idempotency-key", b"k")]
+            scope = SCOPE | {"path": standby.ANSWERS_PATH, "query_string": b"key=k"}
+            await forwarder(scope | {"method": method, "headers": headers}, body.get, answer.put)
+
+        async def ask(token: bytes) -> object:
+            answer = asyncio.Queue[Any]()
+            await call("GET", token, answer)
+            answer.get_nowait()
+            return json.loads(answer.get_nowait()["body"])["error"]["code"]
+
+        async def answers(_: Any, __: Any, send: Any) -> None:  # noqa: ANN401 - the same
+            await send("answered")
+
+        waiting = asyncio.create_task(call("POST", b"mine", sent))
+        await until(lambda: bool(forwarder._waiting))
+        codes = [await ask(b"mine")]
+        monkeypatch.setattr(standby, "TAKEOVER_S", 0.0)
+        codes.append(await ask(b"theirs"))
+        forwarder.end_with(answers)
+        await waiting
+        assert not forwarder._waiting
+        return codes
+
+    assert asyncio.run(story()) == ["answer-pending", "standing-by"]
+    assert sent.get_nowait() == "answered"
 
 
 @pytest.mark.parametrize("keyed", [True, False])

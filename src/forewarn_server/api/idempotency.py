@@ -21,6 +21,7 @@ from forewarn_core.access.roles import Authority, Principal
 from forewarn_server.api.auth import CALLER, ApiCaller
 from forewarn_server.api.call_audit import CallAudit
 from forewarn_server.api.control_client import ControlClient
+from forewarn_server.api.standby import AnswerPending
 from forewarn_store.answers import KeptAnswer
 
 HEADER = "idempotency-key"
@@ -58,15 +59,6 @@ class AnswerUnknown(CallerError):
     advice = (
         "Check the outcome of the request (`forewarn history`). The request was not started again."
     )
-
-
-class AnswerPending(CallerError):
-    """The request with the key is being carried out."""
-
-    code = "answer-pending"
-    status = 503
-    message = "The request with the Idempotency-Key {key} is being carried out."
-    advice = "Ask for its answer again in a few seconds."
 
 
 class AnswerMissing(CallerError):

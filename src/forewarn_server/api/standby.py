@@ -14,13 +14,15 @@ P-1, P-7, P-10.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import re
 import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -50,6 +52,8 @@ FORWARDED_HEADER = b"forewarn-forwarded"
 LEASE_HEADER, ORIGIN_HEADER = b"forewarn-lease", b"forewarn-origin"
 #: Headers that a process sets on each call that it forwards; those of the caller are dropped.
 OF_RELAY = frozenset({FORWARDED_HEADER, LEASE_HEADER, ORIGIN_HEADER})
+#: Path of questions for the answers to earlier requests.
+ANSWERS_PATH = "/v1/answers"
 #: Headers that belong to one connection and are not forwarded.
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"content-length"}
@@ -63,6 +67,15 @@ class StandingBy(PeerError):
     status = 503
     message = "This process is a follower and reaches no active process{reason}."
     advice = "Repeat the call. For a change, send the same Idempotency-Key."
+
+
+class AnswerPending(CallerError):
+    """The request with the key is being carried out, or waits in a follower."""
+
+    code = "answer-pending"
+    status = 503
+    message = "The request with the Idempotency-Key {key} is being carried out."
+    advice = "Ask for its answer again in a few seconds."
 
 
 class ActiveProcess:
@@ -125,6 +138,10 @@ class Forwarder:
         self._successor: ASGIApp | None = None
         self._free = asyncio.Semaphore(FORWARDED_MAX)
         self._attempts: set[asyncio.Task[None]] = set()
+        #: The keys of waiting changes, each with the credentials of its caller.
+        self._waiting: Counter[tuple[bytes, ...]] = Counter()
+        #: Set when this process is active, so that no waiting call comes after later ones.
+        self._succeeded = asyncio.Event()
         self._stopped = False
 
     @property
@@ -141,15 +158,38 @@ class Forwarder:
     def end_with(self, successor: ASGIApp) -> None:
         """Pass waiting calls to an application, because this process is active now."""
         self._successor = successor
+        self._succeeded.set()
 
     def wants(self, scope: Scope) -> bool:
         """Return whether a call must be forwarded to the active process."""
         return scope["method"] not in SAFE or bool(self.active_paths.fullmatch(scope["path"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a call and return its answer to the caller."""
+        """Forward a call and return its answer to the caller.
+
+        While a change with a key waits here, the active process may not know it yet, so a question
+        for its answer is answered here.
+        """
+        headers = dict(scope["headers"])
+        credentials = headers.get(b"authorization", b""), headers.get(b"cookie", b"")
+        if asked := _key_asked_for(scope):
+            if self._waiting[*credentials, asked]:
+                await refusal(AnswerPending(key=asked.decode("latin-1")))(scope, receive, send)
+                return
+        elif scope["method"] == "POST" and b"idempotency-key" in headers:
+            waiting = (*credentials, headers[b"idempotency-key"])
+            self._waiting[waiting] += 1
+            try:
+                await self._forward(scope, receive, send, keyed=True)
+            finally:
+                self._waiting[waiting] -= 1
+                if not self._waiting[waiting]:
+                    del self._waiting[waiting]
+            return
+        await self._forward(scope, receive, send, keyed=False)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, *, keyed: bool) -> None:
         headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
-        keyed = scope["method"] == "POST" and b"idempotency-key" in headers
         repeatable = keyed or scope["method"] in SAFE
         until_s, reason = loop.time() + TAKEOVER_S, ""
         try:
@@ -174,7 +214,9 @@ class Forwarder:
                 return
             if (attempt.sent and not repeatable) or loop.time() > until_s:
                 break
-            await asyncio.sleep(AGAIN_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await self._succeeded.wait()
         await refusal(StandingBy(reason=reason))(scope, receive, send)
 
     async def _try(self, attempt: _Attempt, receive: Receive, send: Send) -> None:
@@ -260,6 +302,13 @@ def proves_relay(headers: Mapping[bytes, bytes], lease: str) -> bool:
     """
     proof = headers.get(LEASE_HEADER, b"")
     return bool(lease) and hmac.compare_digest(proof, lease.encode())
+
+
+def _key_asked_for(scope: Scope) -> bytes:
+    """Return the key of a question for the answer to an earlier request; empty: another call."""
+    if scope["method"] not in SAFE or scope["path"] != ANSWERS_PATH:
+        return b""
+    return parse_qs(scope["query_string"]).get(b"key", [b""])[0]
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
