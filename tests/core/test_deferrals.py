@@ -247,10 +247,7 @@ def test_undecided_deferral_is_withdrawn_by_its_owner() -> None:
     ask(rig, number, deadline_ms + DAY_MS, "h0", "h1")
     rig.tell(words.WithdrawDeferral(number, (("h0", "shop"),), "alice"))
     withdrawn = asked(rig, number, "h0")
-    assert (withdrawn.state, withdrawn.shown_state) == (
-        DeferralState.REFUSED,
-        DeferralState.WITHDRAWN,
-    )
+    assert withdrawn.state is DeferralState.WITHDRAWN
     assert resource(rig, number, "h0").deadline_ms == deadline_ms
     assert asked(rig, number, "h1").state is DeferralState.ASKED
     with pytest.raises(DeferralUndecided, match="the owner on h0"):
@@ -258,3 +255,12 @@ def test_undecided_deferral_is_withdrawn_by_its_owner() -> None:
     ask(rig, number, deadline_ms + 2 * DAY_MS, "h0")
     assert asked(rig, number, "h0").state is DeferralState.ASKED
     rig.check_replay()
+
+
+def test_refusal_with_any_text_is_a_refusal() -> None:
+    """An operator may write `withdrawn` as the reason. Source: T-4."""
+    rig = shared()
+    number = declare(rig)
+    ask(rig, number, rig.now_ms + 15 * DAY_MS, "h0")
+    rig.tell(words.DecideDeferral(number, "shop", False, "bob", "withdrawn"))
+    assert asked(rig, number, "h0").state is DeferralState.REFUSED

@@ -9,6 +9,7 @@ import pytest
 
 from forewarn_core.fleet.records import KINDS, columns_of
 from forewarn_store import Store, inspection, open_store
+from forewarn_store.addresses import location_of
 from forewarn_store.engine import Transaction
 from forewarn_store.errors import (
     StoreContradiction,
@@ -57,6 +58,36 @@ def test_migrate_changes_nothing_when_a_step_fails(address: str, opened: Opener)
         migrate(store._engine, (*every_step(), BAD), upgrade=True)
     assert len(steps_done(store)) == len(every_step())
     assert migrate(store._engine, (*every_step(), GOOD), upgrade=True) == 1
+
+
+def test_requests_of_the_schema_before_are_kept(address: str) -> None:
+    """The step that lets them be withdrawn makes their table again. Source: T-4."""
+    row = [
+        "1/h0/shop",
+        1,
+        "h0",
+        "shop",
+        5,
+        "alice",
+        9,
+        "spare parts",
+        "refused",
+        0,
+        0,
+        6,
+        "bob",
+        "",
+    ]
+    engine = location_of(address).open(must_exist=False)
+    try:
+        migrate(engine, every_step()[:20])
+        with engine.writing() as transaction:
+            transaction.insert("owner_deferral", [row])
+        migrate(engine, upgrade=True)
+        with engine.reading() as transaction:
+            assert [*engine.portions(transaction, "owner_deferral")] == [[tuple(row)]]
+    finally:
+        engine.close()
 
 
 def test_newer_schema_is_refused(address: str, opened: Opener) -> None:

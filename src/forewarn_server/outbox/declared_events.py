@@ -135,7 +135,7 @@ def _deferral(deferral: Deferral) -> dict[str, object]:
     return {
         "host": deferral.host,
         "owner": deferral.owner,
-        "state": deferral.shown_state.value,
+        "state": deferral.state.value,
         "until": iso8601(deferral.until_ms),
         "reason": deferral.reason,
         "answer": deferral.answer,

@@ -129,7 +129,7 @@ export function deferralOf(each, one) {
   const { deferral, host } = one;
   if (!deferral) return "";
   const { state, until, owner, answer } = deferral;
-  const why = answer && state !== "withdrawn" ? `: ${answer}` : ".";
+  const why = answer ? `: ${answer}` : ".";
   if (state !== "asked") return soft("A deadline of ", moment(until), ` was ${state}`, why);
   const given = { owner, host };
   const options = { name: each.id, object: `${owner} on ${host}`, given };

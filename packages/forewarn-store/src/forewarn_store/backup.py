@@ -45,6 +45,7 @@ from forewarn_store.migrations import (
     every_step,
     migrate,
     run_steps,
+    tables_of,
 )
 from forewarn_store.sqlite import SqliteEngine
 from forewarn_store.sqlite_file import sentence
@@ -363,12 +364,11 @@ def _copy(
 
     Cost: O(rows).
     """
-    for each in steps:
-        for table in each.tables:
-            write.run_filled("copy_emptied", table=table)  # the schema fills some tables
-            for rows in source.portions(read, table):
-                write.insert(table, rows)
-                yield len(rows)
+    for table in tables_of(steps):
+        write.run_filled("copy_emptied", table=table)  # the schema fills some tables
+        for rows in source.portions(read, table):
+            write.insert(table, rows)
+            yield len(rows)
 
 
 def _make_single_file(path: Path) -> None:

@@ -2,13 +2,15 @@
 
 The steps are texts in `schema/`. Never edit a released step. A step whose name begins with
 `expand_` only adds tables, or columns with a default, so that the previous version can run at the
-same time. A step of a later version removes replaced tables and columns. Source: H-8.
+same time; it may also make a table again that the previous version does not know. A step of a later
+version removes replaced tables and columns. Source: H-8.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -79,7 +81,12 @@ def every_step() -> tuple[SchemaMigration, ...]:
 @cache
 def every_table() -> tuple[str, ...]:
     """Return the tables of this version, in the order of their references."""
-    return tuple(table for step in every_step() for table in step.tables)
+    return tables_of(every_step())
+
+
+def tables_of(steps: Iterable[SchemaMigration]) -> tuple[str, ...]:
+    """Return the tables of steps, in the order of their references; some make a table again."""
+    return tuple(dict.fromkeys(table for step in steps for table in step.tables))
 
 
 def check_live_pages(engine: Engine) -> None:

@@ -10,7 +10,7 @@ from forewarn_base.protocol.timestamps import iso8601
 from forewarn_base.values import replace
 from forewarn_core.fleet import stimulus as stimuli
 from forewarn_core.fleet.declarations import work_at_hand
-from forewarn_core.fleet.deferrals import WITHDRAWN_ANSWER, Deferral, DeferralState, answered
+from forewarn_core.fleet.deferrals import Deferral, DeferralState, answered
 from forewarn_core.fleet.draft import Draft
 from forewarn_core.fleet.hand_back import choice_of, deadline_of, deferral_of, owners_on
 from forewarn_core.fleet.host_admission import known_maintenance, plan_remaining_again
@@ -117,9 +117,10 @@ def withdraw(draft: Draft, word: stimuli.WithdrawDeferral) -> tuple[int, ...]:
         hosts = ", ".join(sorted({host for host, _ in word.places}))
         raise DeferralUndecided(maintenance=maintenance.id, whose=f"the owner on {hosts}")
     text = f"{word.by} withdraws the request to defer {pluralized(len(undecided))}"
-    refused, now_ms = DeferralState.REFUSED, draft.now_ms
-    answer = WITHDRAWN_ANSWER
-    ended = [answered(e, refused, now_ms, by=word.by, answer=answer) for e in undecided]
+    ended = [
+        answered(each, DeferralState.WITHDRAWN, draft.now_ms, by=word.by, answer="")
+        for each in undecided
+    ]
     draft.put("deferral.withdrawn", f"{text} of {maintenance.id}", *ended)
     return (word.maintenance,)
 

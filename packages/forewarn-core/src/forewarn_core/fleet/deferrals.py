@@ -13,13 +13,8 @@ class DeferralState(Word):
     ASKED = "asked"
     GRANTED = "granted"
     REFUSED = "refused"
-    #: Its owner no longer wants it. Stored as `REFUSED` with the answer `WITHDRAWN_ANSWER`, which
-    #: older versions can read.
+    #: Its owner no longer wants it.
     WITHDRAWN = "withdrawn"
-
-
-#: The answer of a request that its owner has withdrawn.
-WITHDRAWN_ANSWER = "withdrawn"
 
 
 @value
@@ -47,12 +42,6 @@ class Deferral:
     answered_ms: int | None = None
     answered_by: str = ""
     answer: str = ""
-
-    @property
-    def shown_state(self) -> DeferralState:
-        """The state for callers: a withdrawn request is shown as one, and not as refused."""
-        withdrawn = self.state is DeferralState.REFUSED and self.answer == WITHDRAWN_ANSWER
-        return DeferralState.WITHDRAWN if withdrawn else self.state
 
     @property
     def deadline_ms(self) -> int | None:
