@@ -27,6 +27,7 @@ from forewarn_core.rules.hand_back import Severity
 from forewarn_core.rules.local_time import Window
 from tests.core.maintenance import MaintenanceRig
 from tests.core.rig import DAY_MS, MINUTE_MS
+from tests.core.steps import steps
 from tests.core.test_moving import begun
 
 HOUR_MS = 60 * MINUTE_MS
@@ -370,3 +371,36 @@ def test_refusal_says_that_the_work_is_done() -> None:
     rig.finish(rig.state.operations[operation.number])
     with pytest.raises(ChoiceRefused, match="its work is done"):
         choose(rig, number, HostChoice("h0", "shop", RELEASE))
+
+
+def test_choices_of_one_start_cost_their_number() -> None:
+    """Each choice is checked against what the earlier ones use, not against each of them. T-2."""
+
+    def cost(count: int) -> int:
+        budgets = (Budget(Scope.FLEET, 10_000),)
+        policy = NoticePolicy(maintenance=MaintenancePolicy(budgets=budgets))
+        rig = MaintenanceRig(policy=policy)
+        hosts = [Host(f"h{n}", n % 2, 0) for n in range(count)]
+        groups = tuple(Group(f"g{n}", owner="shop") for n in range(2))
+        vms = [Vm(f"v{n}", f"h{n}", f"g{n % 2}") for n in range(count)]
+        rig.tell(ChangeTopology(hosts=tuple(hosts), groups=groups, vms=tuple(vms)))
+        number, start_ms = rig.create(*(each.name for each in hosts)), rig.now_ms + 3 * DAY_MS
+        rig.tell(words.DeclareMaintenance(number, Severity.ROUTINE))
+        choices = tuple(HostChoice(each.name, "shop", AT, start_ms) for each in hosts)
+        draft = Draft(rig.state, rig.now_ms, rig.terms())
+        word = words.ChooseStarts(number, choices, "shop")
+        assert not any(each.blocker for each in results(draft, word))
+        return steps(lambda: results(draft, word))
+
+    assert cost(200) < 4.4 * cost(50)
+
+
+def test_host_that_chooses_its_start_once_more_has_room() -> None:
+    """A host does not use up the budget for itself, nor for an owner beside it. Source: T-2."""
+    rig = shared(budgets=(Budget(Scope.FLEET, 1),))
+    number, start_ms = declared(rig), rig.now_ms + 3 * DAY_MS
+    both = [HostChoice("h2", owner, AT, start_ms) for owner in ("shop", "bank")]
+    choose(rig, number, *both)
+    choose(rig, number, *both)
+    with pytest.raises(ChoiceRefused, match="budget"):
+        choose(rig, number, HostChoice("h0", "shop", AT, start_ms))

@@ -20,12 +20,14 @@ from forewarn_core.fleet.impact import SECOND_MS
 from forewarn_core.fleet.maintenance import Maintenance
 from forewarn_core.fleet.notices import planning_notice_s
 from forewarn_core.fleet.owner_choices import Decision
+from forewarn_core.fleet.topology import Topology
 from forewarn_core.fleet.usage import subjects_of_host
 from forewarn_core.planning.plan import HostOrder
 from forewarn_core.rules import CHOOSING, blockers_of
 from forewarn_core.rules.blockers import Blocker
 from forewarn_core.rules.pause import after_pause_ms
 from forewarn_core.rules.site import Site, SiteWork
+from forewarn_core.rules.subjects import Subject
 
 #: Time to plan after a choice, in seconds.
 PLANNING_S = 60
@@ -60,7 +62,7 @@ class Openings:
         self.lasts_ms = max(lasts_s) * SECOND_MS
         #: Time from the end of a wave to the start of the next.
         self._gap_ms = max(notice_ms, after_pause_ms(policy, 0))
-        self._hosts_at: dict[int, list[str]] = {}
+        self._wave_at: dict[int, _ChosenWave] = {}
         #: The chosen starts, by time.
         self._starts: list[int] = []
         self._start_of: dict[str, int] = {}
@@ -104,16 +106,18 @@ class Openings:
         """Count a host at its chosen start, and no longer at an earlier choice."""
         before_ms = self._start_of.get(host)
         if before_ms is not None:
-            self._hosts_at[before_ms].remove(host)
-            if not self._hosts_at[before_ms]:
-                del self._hosts_at[before_ms]
+            self._wave_at[before_ms].remove(host)
+            if not self._wave_at[before_ms].hosts:
+                del self._wave_at[before_ms]
                 self._starts.remove(before_ms)
         self._start_of[host] = start_ms
         if host in self._test_hosts:
             self._observed_ms.clear()
-        if start_ms not in self._hosts_at:
+        if start_ms not in self._wave_at:
             insort(self._starts, start_ms)
-        self._hosts_at.setdefault(start_ms, []).append(host)
+            topology, label = self.draft.topology, self.maintenance.failure_domain
+            self._wave_at[start_ms] = _ChosenWave(topology, label)
+        self._wave_at[start_ms].add(host)
 
     def blocker(self, host: str, start_ms: int, *, until_ms: int = 0) -> Blocker | None:
         """Return why work on a host cannot start at a time; None if it can.
@@ -152,40 +156,30 @@ class Openings:
         clear_ms = self._gap_ms + self.lasts_ms
         first = bisect_right(self._starts, start_ms - clear_ms)
         near = self._starts[first : bisect_left(self._starts, start_ms + clear_ms)]
-        return any(each != start_ms and self._hosts_at[each] != [host] for each in near)
+        return any(each != start_ms and not self._is_alone(host, each) for each in near)
 
-    def beside(self, host: str, start_ms: int) -> list[str]:
-        """Return the other hosts that chose a start."""
-        return [each for each in self._hosts_at.get(start_ms, ()) if each != host]
+    def _is_alone(self, host: str, start_ms: int) -> bool:
+        """Whether a host is the only one that chose a start."""
+        return self._wave_at[start_ms].hosts.keys() == {host}
 
-    def meets_other_domain(self, host: str, others: list[str]) -> bool:
-        """Whether others are in another failure domain, if the work is on one at a time. T-12."""
-        topology, label = self.draft.topology, self.maintenance.failure_domain
-        domain = topology.failure_domain(host, label)
-        return any(topology.failure_domain(other, label) != domain for other in others)
+    def beside(self, host: str, start_ms: int) -> _ChosenWave | None:
+        """Return the hosts that chose a start; None: no host did but this one."""
+        wave = self._wave_at.get(start_ms)
+        return None if wave is None or wave.hosts.keys() == {host} else wave
 
-    def in_other_domains(self, host: str, others: list[str]) -> Iterator[str]:
-        """Yield the hosts of others that have VMs of its groups in other fault domains."""
-        topology = self.draft.topology
-        groups, zone = set(self._groups(host)), topology.hosts[host].fault_zone
-        for other in others:
-            record = topology.hosts.get(other)
-            if record and record.fault_zone != zone and not groups.isdisjoint(self._groups(other)):
-                yield other
+    def room(self, host: str, wave: _ChosenWave | None, *, again: bool = False) -> int | None:
+        """Return how many hosts like this one fit beside others; None: no budget limits them.
 
-    def _groups(self, host: str) -> Iterator[str]:
-        topology = self.draft.topology
-        return (topology.vms[name].group for name in topology.vms_on(host))
-
-    def room(self, host: str, others: list[str]) -> int | None:
-        """Return how many hosts like this one fit beside others; None: no budget limits them."""
+        Its own place in the wave is free if `again`: it chooses this start once more.
+        """
         topology, limits = self.draft.topology, self.draft.plan_of(self.maintenance).limits
         if not limits:
             return None
-        used = Counter(each for other in others for each in subjects_of_host(topology, other))
         wanted = Counter(subjects_of_host(topology, host))
+        used = wave.used if wave else Counter[Subject]()
+        own = wanted if again and wave and host in wave.hosts else Counter[Subject]()
         rooms = [
-            max(limits[each] - used[each], 0) // amount
+            max(limits[each] - used[each] + own[each], 0) // amount
             for each, amount in wanted.items()
             if each in limits
         ]
@@ -205,13 +199,13 @@ class Openings:
             return []
         words, span = draft.topology.words_on(host), (first_ms, last_ms + lasts_ms)
         spans = draft.policy_of(self.maintenance).open_spans_of(words, span)
-        others = [each for each in self._starts if self._hosts_at[each] != [host]]
+        others = [each for each in self._starts if not self._is_alone(host, each)]
         openings = [
-            Opening(each, each, self.room(host, self._hosts_at[each]))
+            Opening(each, each, self.room(host, self._wave_at[each]))
             for each in others
             if first_ms <= each <= last_ms and self.blocker(host, each, until_ms=until_ms) is None
         ]
-        alone = self.room(host, [])
+        alone = self.room(host, None)
         if alone != 0:
             for from_ms, to_ms in spans:
                 ends_ms = min(to_ms - lasts_ms, last_ms)
@@ -269,17 +263,90 @@ class _ChosenSite(Site):
     @property
     def meets_other_domain(self) -> bool:  # type: ignore[override]
         """Whether hosts of another failure domain chose the same start."""
-        others = self._openings.beside(self._host, self.start_ms)
-        return self._openings.meets_other_domain(self._host, others)
+        wave = self._openings.beside(self._host, self.start_ms)
+        return wave is not None and wave.has_other_domain(self._host)
 
     @property
     def room(self) -> int | None:  # type: ignore[override]
         """The room beside the hosts that chose the same start; a host alone has room."""
-        others = self._openings.beside(self._host, self.start_ms)
-        return self._openings.room(self._host, others) if others else None
+        wave = self._openings.beside(self._host, self.start_ms)
+        return self._openings.room(self._host, wave, again=True) if wave else None
 
     def work_elsewhere(self) -> Iterator[SiteWork]:
-        """Yield the hosts that chose the same start in other fault domains of its groups."""
-        others = self._openings.beside(self._host, self.start_ms)
-        for other in self._openings.in_other_domains(self._host, others):
+        """Yield hosts that chose the same start in other fault domains of its groups."""
+        wave = self._openings.beside(self._host, self.start_ms)
+        for other in wave.in_other_fault_domains(self._host) if wave else ():
             yield SiteWork(other)
+
+
+class _ChosenWave:
+    """The hosts that chose one start; what they use together is counted at first use."""
+
+    def __init__(self, topology: Topology, label: str) -> None:
+        """Begin without hosts. `label` is that of the failure domains, or empty."""
+        self._topology, self._label = topology, label
+        #: The hosts, in the order of their choices.
+        self.hosts: dict[str, None] = {}
+        self._counted = False
+        self._used: Counter[Subject] = Counter()
+        self._domains: Counter[str] = Counter()
+        #: Group and fault domain -> hosts.
+        self._places: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
+
+    @property
+    def used(self) -> Counter[Subject]:
+        """What the hosts use of each limit."""
+        self._count()
+        return self._used
+
+    def add(self, host: str) -> None:
+        """Add a host; O(its VMs) once the wave is counted."""
+        self.hosts[host] = None
+        if self._counted:
+            self._count_host(host, 1)
+
+    def remove(self, host: str) -> None:
+        """Remove a host, as `add`."""
+        del self.hosts[host]
+        if self._counted:
+            self._count_host(host, -1)
+
+    def has_other_domain(self, host: str) -> bool:
+        """Whether hosts are in another failure domain, if the work is on one at a time. T-12."""
+        self._count()
+        domain = self._topology.failure_domain(host, self._label)
+        return len(self.hosts) > self._domains[domain]
+
+    def in_other_fault_domains(self, host: str) -> Iterator[str]:
+        """Yield hosts that have VMs of a host's groups in other fault domains; not each one."""
+        self._count()
+        own = self._topology.hosts[host].fault_zone
+        for group in self._groups(host):
+            for zone, hosts in self._places.get(group, {}).items():
+                if zone != own and hosts:
+                    yield next(iter(hosts))
+
+    def _count(self) -> None:
+        if not self._counted:
+            self._counted = True
+            for host in self.hosts:
+                self._count_host(host, 1)
+
+    def _count_host(self, host: str, amount: int) -> None:
+        topology = self._topology
+        for subject in subjects_of_host(topology, host):
+            self._used[subject] += amount
+        self._domains[topology.failure_domain(host, self._label)] += amount
+        record = topology.hosts.get(host)
+        if record is None:
+            return
+        for group in self._groups(host):
+            hosts = self._places.setdefault(group, {}).setdefault(record.fault_zone, {})
+            if amount > 0:
+                hosts[host] = None
+            else:
+                del hosts[host]
+
+    def _groups(self, host: str) -> set[str]:
+        topology = self._topology
+        return {topology.vms[name].group for name in topology.vms_on(host)}
