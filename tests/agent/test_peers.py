@@ -20,6 +20,7 @@ from forewarn.agent.log import Log
 from forewarn.agent.peers import main
 from forewarn.agent.preparations.http_call import CallFailed
 from forewarn.agent.settings import AgentSettings
+from forewarn_base.ids import Ids
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 from tests.serving import serving
@@ -158,7 +159,7 @@ def test_vm_that_holds_says_so_where_vms_meet(tmp_path: Path) -> None:
 def test_peer_that_hangs_does_not_make_the_queue_grow(tmp_path: Path) -> None:
     """A question that waits is asked once, however often the core asks it meanwhile."""
     settings = AgentSettings({})
-    jobs = BackgroundJobs(settings, HookRoom(str(tmp_path)), log=Log())
+    jobs = BackgroundJobs(settings, HookRoom(str(tmp_path)), log=Log(), ids=Ids())
     for _ in range(1000):
         jobs.coordinate(AskPeersIntent(event(), ("vm_1",)), Identity("vm_0"))
         jobs.coordinate(AnnounceIntent(event(), prepared=True), Identity("vm_0"))

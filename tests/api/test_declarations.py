@@ -9,6 +9,7 @@ import pytest
 from forewarn_base.protocol.timestamps import parse
 from forewarn_base.settings import OperatorSettings
 from forewarn_core.access.roles import Role
+from forewarn_core.access.tokens import written_token
 from tests.api.live import FLEET, NOW_MS, SETTINGS, Json, Live
 from tests.asking import Reply
 
@@ -144,6 +145,34 @@ def test_choice_on_a_shared_host_waits_for_the_other_owner(live: Live) -> None:
         for each in live.get(f"/v1/declarations/{number}")["declaration"]["resources"]
     }
     assert states == {"shop": "waiting-for-other-work", "": "open"}
+
+
+def test_list_for_a_vm_has_its_host_alone(live: Live) -> None:
+    """An agent asks so, however many hosts its owner has; a VM of others is unknown. T-1, P-3."""
+    declare(live, "h1", "h2")
+    [declaration] = live.get("/v1/declarations?vm=web-1")["declarations"]
+    assert {each["host"] for each in declaration["resources"]} == {"h2"}
+    live.add_token("shop", Role.OWNER, "shop")
+    headers = {"Authorization": f"Bearer {written_token('shop', 'secret-of-shop')}"}
+    foreign = live.call("GET", "/v1/declarations?vm=db-0", headers=headers)
+    assert (foreign.status, foreign.code) == (404, "unknown")
+    assert foreign.json["error"]["message"] == "There is no VM db-0."
+    live.post("/v1/maintenances/m-1/cancel", reason="over")
+    declare(live, "h1")
+    assert live.get("/v1/declarations?vm=web-1")["declarations"] == []
+
+
+def test_announced_host_has_no_openings(live: Live) -> None:
+    """Nothing can be chosen for it any more, and the answer says why. Source: T-2."""
+    declared = declare(live, "h1")
+    path = f"/v1/declarations/{declared['id']}/openings?host=h1"
+    assert live.get(path)["openings"]
+    due_ms = parse(live.get(f"/v1/maintenances/{declared['id']}")["maintenance"]["next_wave"])
+    live.advance((due_ms - NOW_MS) / 1000)
+    live.planned()
+    answer = live.get(path)
+    assert answer["openings"] == []
+    assert answer["text"] == "Nothing can be chosen for host h1: its work is announced already."
 
 
 def test_impossible_choice_is_answered_with_openings(live: Live) -> None:

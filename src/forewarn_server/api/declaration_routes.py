@@ -19,6 +19,7 @@ from forewarn_core.fleet.declarations import (
     ResourceState,
     declared,
     ended_declaration,
+    work_at_hand,
 )
 from forewarn_core.fleet.deferrals import Deferral, DeferralState
 from forewarn_core.fleet.hand_back import deadline_of
@@ -28,7 +29,13 @@ from forewarn_core.fleet.impact import TRAITS, Cause, Impact
 from forewarn_core.fleet.maintenance import Maintenance, MaintenanceState
 from forewarn_core.fleet.openings import Opening, Openings
 from forewarn_core.fleet.owner_choices import Decision, OwnerChoice
-from forewarn_core.fleet.refusals import DeclarationEnded, NotDeclared, OwnerUnnamed, Unknown
+from forewarn_core.fleet.refusals import (
+    DeclarationEnded,
+    NotDeclared,
+    OwnerUnnamed,
+    Unknown,
+    noun_of,
+)
 from forewarn_core.fleet.topology import Topology, Vm
 from forewarn_core.rules.blockers import every_code
 from forewarn_core.rules.hand_back import Severity
@@ -84,7 +91,7 @@ DEFERRAL: schemas.ObjectSchema[Deferral] = schemas.ObjectSchema(
     schemas.Member("declaration", schemas.TEXT, lambda d: f"m-{d.maintenance}"),
     schemas.Member("host", schemas.TEXT),
     schemas.Member("owner", schemas.TEXT, meaning="Owner of the VMs; may be empty."),
-    schemas.Member("state", schemas.words(DeferralState), "shown_state"),
+    schemas.Member("state", schemas.words(DeferralState)),
     schemas.Member("until", schemas.TIME, "until_ms", "The hand-back deadline that was asked for."),
     schemas.Member("reason", schemas.TEXT, meaning="Reason of the request."),
     schemas.Member("asked", schemas.TIME, "asked_ms"),
@@ -322,11 +329,21 @@ async def declare_emergency(call: ApiCall) -> ApiResponse:
 @Route(
     "GET /v1/declarations",
     Permission.READ,
+    query=(
+        Field("vm", NAME, "Only declarations of this VM's host, with the resources of this host."),
+    ),
     answer=schemas.object_schema(declarations=schemas.list_of(DECLARATION.schema())),
 )
 async def list_declarations(call: ApiCall) -> ApiResponse:
     """List the live declared maintenances that concern VMs of the caller, newest first."""
-    every = await declared_to(call)
+    now_ms, vm = call.control.clock.now_ms(), call.query.get("vm")
+
+    def find(view: StateView) -> tuple[DeclaredMaintenance, ...]:
+        host = None if vm is None else _host_of(view.state.topology, vm)
+        whole = view.unscoped or view
+        return declared(whole.state, view.state.topology, now_ms, host=host)
+
+    every = await call.control.read(find)
     return await call.encode(lambda: {"declarations": DECLARATION.each(every)})
 
 
@@ -362,7 +379,8 @@ async def get_declaration(call: ApiCall) -> ApiResponse:
 async def list_openings(call: ApiCall) -> ApiResponse:
     """List the times at which declared work can start on one host, with the room left.
 
-    An emergency has none; `text` says so, and is empty otherwise.
+    An emergency has none, and neither has a host whose work is announced; `text` says so, and is
+    empty otherwise.
     """
     number, now_ms = number_of(call), call.control.clock.now_ms()
     await named_declaration(call, number)
@@ -377,6 +395,8 @@ async def list_openings(call: ApiCall) -> ApiResponse:
         if maintenance.exemption.emergency:
             text = f"{maintenance.id} is an emergency: only now and release can be chosen."
             return host, [], text
+        if work := work_at_hand(whole.state, maintenance, host):
+            return host, [], f"Nothing can be chosen for host {host}: {work}."
         owners = {topology.groups[topology.vms[name].group].owner for name in topology.vms_on(host)}
         until_ms = max(
             (deadline_of(whole.state, maintenance, host, owner=each) for each in owners), default=0
@@ -398,13 +418,22 @@ def _host_of_query(call: ApiCall, topology: Topology) -> str:
         raise ValidationFailed(where="the query", problem="needs exactly one of host and vm")
     host: str = call.query.get("host", "")
     if "vm" in call.query:
-        vm = topology.vms.get(call.query["vm"])
-        if vm is None:
-            raise Unknown(kind="vm", name=call.query["vm"])
-        host = vm.host
+        host = _host_of(topology, call.query["vm"])
     if host not in topology.hosts:
         raise Unknown(kind="host", name=host)
     return host
+
+
+def _host_of(topology: Topology, name: str) -> str:
+    """Return the host of a VM.
+
+    Raises:
+        Unknown: there is no such VM.
+    """
+    vm = topology.vms.get(name)
+    if vm is None:
+        raise Unknown(kind="vm", name=name)
+    return vm.host
 
 
 @Route(
@@ -496,7 +525,8 @@ def _by_rule(
     host, owner = place
     state = (view.unscoped or view).state
     until_ms = deadline_of(state, state.maintenances[number], host, owner=owner)
-    start_ms = rule.start_ms(openings.of(host, until_ms=until_ms))
+    emergency = state.maintenances[number].exemption.emergency  # which has no openings
+    start_ms = 0 if emergency else rule.start_ms(openings.of(host, until_ms=until_ms))
     if start_ms:
         openings.take(host, start_ms)
         return Decision.AT, start_ms
@@ -525,11 +555,11 @@ def _places(
     if kind == "failure_domain" and not exists:
         raise NotDeclared(subject=f"failure domain {name}", maintenance=maintenance.id)
     if not places and (not exists or name in maintenance.hosts):
-        raise Unknown(kind=kind.replace("_", " "), name=name)
+        raise Unknown(kind=kind, name=name)
     hosts = set(maintenance.hosts)
     declared_places = [each for each in places if each[0] in hosts]
     if not declared_places:
-        subject = f"{kind.replace('_', ' ')} {name}"
+        subject = f"{noun_of(kind)} {name}"
         raise NotDeclared(subject=subject, maintenance=maintenance.id)
     return _of_one_owner(declared_places, form, kind=kind)
 

@@ -24,17 +24,20 @@ if TYPE_CHECKING:
     from forewarn.agent.hooks import HookRoom
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
+    from forewarn_base.ids import Ids
 
 JOBS_MAX = 500  # most waiting jobs; for a further job, the oldest is dropped and logged
 JOB_MS = 60_000  # time after which a job is killed
 LOOK_MS = 50
+FIRST_CHOICE_MS = 300_000  # longest time until the rule looks first
 
 
 class BackgroundJobs:
     """Jobs in one queue per purpose; the jobs of a queue run one after another."""
 
-    def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log) -> None:
+    def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log, ids: Ids) -> None:
         self._settings = settings
+        self._ids = ids
         self._room = room
         self._log = log
         self._lanes: dict[str, list[dict[str, object]]] = {
@@ -47,6 +50,8 @@ class BackgroundJobs:
         self._node_ended: tuple[int, str] | None = None
         #: When the rule looks next; None: it waits for the VM's name.
         self._choose_ms: int | None = None
+        #: Why the rule chose nothing when it last looked; empty: it chose, or nothing waits.
+        self.choice_problem = ""
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
         """Send a notification to the configured receivers."""
@@ -88,21 +93,28 @@ class BackgroundJobs:
     def choose(self, identity: Identity, now_ms: int) -> None:
         """Look for declared maintenances that wait for a choice, at the configured interval.
 
-        Source: T-2.
+        The first look comes at a random time, so that the agents of a fleet that starts do not ask
+        at once. Source: T-2.
         """
         settings = self._settings.choose
+        if not settings:
+            return
         every_ms = int(number(settings, "interval_s", 0)) * 1000
-        next_ms = self._choose_ms
-        if not settings or (next_ms is not None and 0 < next_ms - now_ms <= every_ms):
+        if self._choose_ms is None:
+            delay_ms = min(every_ms, FIRST_CHOICE_MS)
+            self._choose_ms = now_ms + 1 + int(self._ids.fraction("choose") * delay_ms)
+        if 0 < self._choose_ms - now_ms <= every_ms:  # else it is due, or the clock was set back
             return
         self._choose_ms = now_ms + every_ms
-        self._add("choose", {"names": sorted(identity.names), "settings": settings})
+        names = sorted(identity.names)
+        self._add("choose", {"name": identity.name, "names": names, "settings": settings})
 
     def _chose(self, status: int, output: str) -> None:
         """Log what a rule has chosen, and once each problem."""
-        problems = [output] if status else _lines(output, "problems")
+        problems = [output.strip().removesuffix(".")] if status else _lines(output, "problems")
+        self.choice_problem = "; ".join(problems)
         if problems:
-            text = f"The rule cannot choose: {'; '.join(problems)}"
+            text = f"The rule cannot choose: {self.choice_problem}."
             self._log.once("choose-failed", text, level="warning")
         elif self._log.clear("choose-failed"):
             self._log.say("choose-again", "The rule can choose again.")

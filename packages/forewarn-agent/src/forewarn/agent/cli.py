@@ -270,6 +270,8 @@ def _status(options: argparse.Namespace) -> int:
     print(f"Last good poll: {'never' if since is None else f'{since:.1f} s ago'}.")
     if form["trouble"]:
         print(f"Problem: {form['trouble']}")
+    if form.get("choice_problem"):
+        print(f"Problem: the rule cannot choose: {form['choice_problem']}.")
     ahead_s = form.get("service_clock_ahead_s", 0)
     if abs(ahead_s) * 1000 >= CLOCKS_DIFFER_MS:
         way = "ahead of" if ahead_s > 0 else "behind"

@@ -7,6 +7,7 @@ running agent 2 MiB of memory.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,9 @@ INHERITED = (
 
 FILE_BYTES_MAX = 1024 * 1024
 STEPS_MAX = 200  # limit for steps and checks, and for rules
+#: Words and times of a rule's window, as the service reads them.
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 CHOOSE_S, CHOOSE_S_MIN = 3600, 60  # seconds between two looks at declared maintenances
 TABLES = {
     "agent": "",
@@ -250,6 +254,14 @@ def _check_choose(table: dict[str, object], *, where: str) -> None:
     for name in ("token_file", "from", "to"):
         if not table.get(name):
             raise ConfigInvalid(where=where, reason=f"{name} is missing")
+    for name in ("from", "to"):
+        if not TIME_OF_DAY.fullmatch(str(table[name])):
+            reason = "must be a time of day such as 22:30, from 00:00 to 24:00"
+            raise ConfigInvalid(where=f"{where} {name}", reason=reason)
+    days = words(table, "weekdays") if "weekdays" in table else ["mon"]
+    if not days or not set(days) <= set(WEEKDAYS) or len(days) > len(WEEKDAYS):
+        reason = f"must be a list of {', '.join(WEEKDAYS)}"
+        raise ConfigInvalid(where=f"{where} weekdays", reason=reason)
     interval_s = table.setdefault("interval_s", CHOOSE_S)
     if not isinstance(interval_s, int) or not CHOOSE_S_MIN <= interval_s <= 86_400:
         reason = f"must be {CHOOSE_S_MIN} to 86400"

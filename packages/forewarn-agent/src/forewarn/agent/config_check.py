@@ -10,9 +10,10 @@ import shutil
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from forewarn.agent.config import PHASES, hook_files, is_program
+from forewarn.agent.config import PHASES, ConfigInvalid, hook_files, is_program
 from forewarn.agent.json_fields import words
 from forewarn.agent.preparation_catalog import PREPARATIONS
+from forewarn_base.time_zones import zone_of
 from forewarn_base.urls import shown_url
 
 if TYPE_CHECKING:
@@ -23,15 +24,32 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def oddities(form: Mapping[str, object]) -> list[str]:
-    """Return a warning for each setting that will probably fail."""
+    """Return a warning for each setting that will probably fail.
+
+    Raises:
+        ConfigInvalid: the service would refuse the rule that chooses.
+    """
+    _check_zone(form["choose"])
     return [
         *_of_steps(form),
         *_of_hooks(str(form["hooks_dir"])),
         *_of_files("[notify]", form["notify"]),
         *_of_files("[coordination]", form["coordination"]),
+        *_of_files("[choose]", form["choose"]),
         *_of_apprise(form["notify"]),
         *_of_plain_http(form),
     ]
+
+
+def _check_zone(choose: object) -> None:
+    """Refuse an unknown time zone, if this machine has any: others may have no data of zones.
+
+    A running agent leaves this to the service, whose data may differ from this machine's.
+    """
+    assert isinstance(choose, dict)
+    zone = choose.get("time_zone", "UTC")
+    if zone_of(zone) is None and zone_of("UTC") is not None:
+        raise ConfigInvalid(where="[choose] time_zone", reason=f"{zone!r} is not a time zone")
 
 
 def _of_steps(form: Mapping[str, object]) -> Iterator[str]:

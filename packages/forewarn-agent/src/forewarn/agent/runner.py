@@ -88,7 +88,7 @@ class Runner:
         self.contact = Poller(dialogue, ids, interval_s=settings.interval_s)
         self.contact.asks_name = not settings.name
         self._children: ChildProcesses | None = None
-        self._side = BackgroundJobs(settings, self._holdings.room, log=log)
+        self._side = BackgroundJobs(settings, self._holdings.room, log=log, ids=ids)
         self._inhibitor: Inhibitor | None = None
         self._node: NodeConditions | None = None
         self._intents: list[Intent] = []
@@ -99,6 +99,11 @@ class Runner:
         self._requests = OperatorRequests(settings.state_dir)
         #: Whether to start again, with the current configuration and clock.
         self.again = False
+
+    @property
+    def choice_problem(self) -> str:
+        """Why the rule of `[choose]` chose nothing when it last looked; empty: no problem."""
+        return self._side.choice_problem
 
     def run(self) -> bool:
         """Follow the events until SIGTERM or SIGINT; return whether the agent must start again."""

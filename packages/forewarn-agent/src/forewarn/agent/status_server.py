@@ -33,6 +33,10 @@ if TYPE_CHECKING:
         metrics: Metrics
         core: AgentCore | None
 
+        @property
+        def choice_problem(self) -> str:
+            """Why the rule that chooses chose nothing; empty: no problem."""
+
 
 MAX_CONNECTIONS = 32  # most connections; for a further connection, the oldest is closed
 REQUEST_BYTES_MAX = 8192
@@ -266,6 +270,7 @@ def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
         "seconds_since_poll": None if contact.good_ms is None else (now_ms - contact.good_ms) / 1e3,
         "service_clock_ahead_s": contact.ahead_ms / 1e3,
         "trouble": contact.trouble,
+        "choice_problem": agent.choice_problem,
         "events": [
             {
                 "event": event_form(record.event),

@@ -100,17 +100,26 @@ class DeclaredMaintenance:
 
 
 def declared(
-    state: State, fleet: Topology, now_ms: int, *, only: int | None = None
+    state: State,
+    fleet: Topology,
+    now_ms: int,
+    *,
+    only: int | None = None,
+    host: str | None = None,
 ) -> tuple[DeclaredMaintenance, ...]:
     """Return live declared maintenances with VMs of a part of the fleet, newest first.
 
     `only`: the number of the only one. Costs the hosts of these maintenances and their VMs.
+    `host`: only its maintenances, with this host alone; costs its VMs, a search among the hosts,
+    and the orders of owners.
     """
     every = sorted(state.maintenances.items(), reverse=True)
     declarations = [
-        _declared(state, each, fleet, now_ms)
+        _declared(state, each, fleet, now_ms, hosts=each.hosts if host is None else (host,))
         for number, each in every
-        if each.declaration is not None and only in {None, number}
+        if each.declaration is not None
+        and only in {None, number}
+        and (host is None or host in each.hosts)
     ]
     return tuple([each for each in declarations if each.resources])
 
@@ -164,10 +173,12 @@ def _vms_by_owner(fleet: Topology, host: str) -> dict[str, list[str]]:
 
 
 def _declared(
-    state: State, maintenance: Maintenance, fleet: Topology, now_ms: int
+    state: State, maintenance: Maintenance, fleet: Topology, now_ms: int, *, hosts: tuple[str, ...]
 ) -> DeclaredMaintenance:
     assert maintenance.declaration is not None
     orders = owner_orders(state, maintenance)
+    if hosts is not maintenance.hosts:
+        orders = tuple([_on_hosts(each, frozenset(hosts)) for each in orders])
     places = {
         (host, each.first_group.owner): place
         for each in orders
@@ -177,7 +188,7 @@ def _declared(
     }
     resources = [
         replace(each, order=places.get((each.host, each.owner), HostPlace.ANY))
-        for each in _resources(state, maintenance, fleet, now_ms)
+        for each in _resources(state, maintenance, fleet, now_ms, hosts=hosts)
     ]
     owners = {each.owner for each in resources}
     return DeclaredMaintenance(
@@ -188,15 +199,26 @@ def _declared(
     )
 
 
+def _on_hosts(order: OwnerOrder, hosts: frozenset[str]) -> OwnerOrder:
+    """Return the part of an order on some hosts."""
+    first, after = (
+        tuple([host for host in every if host in hosts]) for every in (order.first, order.after)
+    )
+    return replace(order, first=first, after=after)
+
+
 def _resources(
-    state: State, maintenance: Maintenance, fleet: Topology, now_ms: int
+    state: State, maintenance: Maintenance, fleet: Topology, now_ms: int, *, hosts: tuple[str, ...]
 ) -> Iterator[DeclaredResource]:
     assert maintenance.declaration is not None
-    plan = state.plans.get(maintenance.plan)
+    plan, wanted = state.plans.get(maintenance.plan), frozenset(hosts)
     planned_ms = {
-        host: wave.latest_start_ms for wave in (plan.waves if plan else ()) for host in wave.hosts
+        host: wave.latest_start_ms
+        for wave in (plan.waves if plan else ())
+        for host in wave.hosts
+        if host in wanted
     }
-    for host in maintenance.hosts:
+    for host in hosts:
         owners = _vms_by_owner(fleet, host)
         if not owners:
             continue

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from forewarn.agent.json_fields import FieldInvalid, several
 from forewarn_base.errors import CallerError, PeerError
-from forewarn_base.http_client import ClientRequest, ClientResponse, exchange
+from forewarn_base.http_client import ANSWER_BYTES_MAX, ClientRequest, ClientResponse, exchange
 from forewarn_base.urls import is_protected, shown_url
 
 TYPE_CHECKING = False  # `typing` needs too much memory
@@ -45,6 +45,18 @@ class ChoiceNotAccepted(CallerError):
     advice = "{remedy}"
 
 
+class VmNotOwned(CallerError):
+    """The owner of a token has no VM of this name, or there is none."""
+
+    code = "vm-not-owned"
+    message = "The owner of the token has no VM {vm}."
+    advice = "Use a token of the VM's owner, and the VM's name as the service has it."
+
+
+#: Code of the API's refusal of a name that does not exist, or that the caller may not see.
+_UNKNOWN = "unknown"
+
+
 class Declarations:
     """A client of the operator API for declared maintenances; each call is one request."""
 
@@ -68,14 +80,24 @@ class Declarations:
         self._token, self._token_file = token, token_file
         self._ca_file, self._timeout_s = ca_file, timeout_s
 
-    def declared(self) -> list[dict[str, Any]]:
+    def declared(self, vm: str = "") -> list[dict[str, Any]]:
         """Return the live declared maintenances that concern VMs of the token's owner.
 
+        With `vm`, only those of its host, each with the resources of this host alone. Without it,
+        the answer grows with the hosts, and is refused beyond `ANSWER_BYTES_MAX`.
+
         Raises:
-            DeclarationsUnavailable: no answer.
+            DeclarationsUnavailable: no answer, or one that is too long.
+            VmNotOwned: the token's owner has no such VM.
             ChoiceNotAccepted: the token permits no such call.
         """
-        return self._several(self._ask("GET", "/v1/declarations"), "declarations")
+        path = f"/v1/declarations?vm={quote(vm, safe='')}" if vm else "/v1/declarations"
+        try:
+            return self._several(self._ask("GET", path), "declarations")
+        except ChoiceNotAccepted as refused:
+            if vm and refused.facts["refused"] == _UNKNOWN:
+                raise VmNotOwned(vm=vm) from refused
+            raise
 
     def openings(self, declaration: str, vm: str) -> list[dict[str, Any]]:
         """Return the openings of a VM's host, by time.
@@ -142,6 +164,9 @@ class Declarations:
         return token
 
     def _read(self, answer: ClientResponse) -> dict[str, Any]:
+        if len(answer.body) > ANSWER_BYTES_MAX:
+            reason = f"its answer is longer than {ANSWER_BYTES_MAX >> 20} MiB and was cut off"
+            raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason)
         try:
             form = json.loads(answer.body)
         except (ValueError, RecursionError):
@@ -153,5 +178,6 @@ class Declarations:
             raise DeclarationsUnavailable(url=shown_url(self._url), reason=reason)
         if isinstance(error, dict):
             message = str(error.get("message") or f"It answers {answer.status}.")
-            raise ChoiceNotAccepted(reason=message, remedy=str(error.get("advice") or ""))
+            remedy = str(error.get("advice") or "")
+            raise ChoiceNotAccepted(reason=message, remedy=remedy, refused=error.get("code"))
         return form
