@@ -47,10 +47,10 @@ _LISTS = {
 _LISTS |= {"owner": ("groups", "owner"), "zone": ("hosts", "zone")}
 #: Parts of sentences about an unknown name.
 _UNKNOWN = re.compile(
-    r"(?:There is no|has VMs of|has no|be changed:) (host|group|vm|owner) ([^\s.:]+)"
+    r"(?:There is no|has VMs of|has no|be changed:) (host|group|VM|owner) ([^\s.:]+)"
 )
 #: The beginning of a sentence about an invalid member of a request, and one that is missing.
-_MEMBER = re.compile(r"(?:the body\.)?([a-z][a-z_]*)(?:\[\d+\])?(?= must )")
+_MEMBER = re.compile(r"(?:the body\.)?(?:[a-z_]+\[\d+\]\.)?([a-z][a-z_]*)(?:\[\d+\])?(?= must )")
 _LACKS = re.compile(r"the body lacks the member '([a-z_]+)'\.")
 #: Member of a request -> names of its argument, where they differ.
 _ARGUMENTS = {
@@ -80,7 +80,7 @@ def words_for(noun: str, action: str, context: CompletionContext) -> list[str]:
 def with_suggestion(refusal: CallerError, common: ServerOptions) -> CallerError:
     """Return the refusal of an unknown name, with the name that was probably meant."""
     match = _UNKNOWN.search(str(refusal))
-    near = near_name(match[1], match[2], common) if match else ""
+    near = near_name(match[1].lower(), match[2], common) if match else ""
     if not near:
         return refusal
     return reworded(refusal, advice=f"Did you mean {near}? {refusal.advice_text()}")

@@ -227,7 +227,10 @@ def _choose(
     if rule is not None:
         members = rule_of(text_of(rule))
         choices = [{**each, **members} for each in _places(client, id_, chosen)]
-        return _send(client, id_, choices, common, dry_run=dry_run)
+        try:
+            return _send(client, id_, choices, common, dry_run=dry_run)
+        except ApiRefused as refused:
+            raise _in_rule(refused, rule) from refused
     if file is not None:
         numbered = choices_of(text_of(file))
         if not numbered:
@@ -401,8 +404,7 @@ def deferral_text(each: Answer | None, now_ms: int) -> str:
         return ""
     if each["state"] in {"refused", "withdrawn"}:
         text = f"the request for a deadline of {local_time(each['until'])} was {each['state']}"
-        reason = each["answer"] if each["state"] == "refused" else ""
-        return f"{text}: {reason}" if reason else text
+        return f"{text}: {each['answer']}" if each["answer"] else text
     text = f"{each['state']} until {local_time(each['until'])}"
     if each["state"] == "asked":
         return f"{text}; an operator decides by {when(each['decide_by'], now_ms)}"
@@ -529,6 +531,23 @@ def _print_results(id_: str, results: list[Answer], at_once: _Resources) -> None
 
 
 _CHOICE = re.compile(r"\bchoices\[(\d+)\](?:\.(\w+))?")
+
+
+#: A member of a choice that a rule's file has, and not an option.
+_OF_RULE = re.compile(r"\bchoices\[\d+\]\.(?:within\.|(?=otherwise|approve))")
+
+
+def _in_rule(refused: ApiRefused, file: str) -> ApiRefused:
+    """Return a refusal that names members of the rule's file instead of members of the call."""
+    text = _OF_RULE.sub("", str(refused))
+    if text == str(refused):
+        return refused
+    return ApiRefused(
+        status=refused.status,
+        code=refused.code,
+        message=f"{'The rule' if file == '-' else file}: {text}",
+        advice=refused.advice_text(),
+    )
 
 
 def _in_lines(refused: ApiRefused, lines: tuple[int, ...]) -> ApiRefused:

@@ -145,6 +145,13 @@ def test_emergency_is_declared_with_its_reason(live: Live, run: Run) -> None:
     assert "budgets" in shown
 
 
+def test_wrong_start_is_named_by_its_option(run: Run, number: str) -> None:
+    """The person has typed no member of a request. Source: T-2."""
+    wrong = run("declaration", "choose", number, "--host", "h2", "--at", "tomorrow")
+    assert "--at must be" in wrong.err
+    assert "choices" not in wrong.err
+
+
 def test_rule_chooses_for_hosts_without_a_choice(
     live: Live, run: Run, number: str, tmp_path: Path
 ) -> None:
@@ -158,6 +165,8 @@ def test_rule_chooses_for_hosts_without_a_choice(
     assert "Every host has a choice" in run(*command).err
     file.write_text('weekday = "sun"\n')
     assert "weekday" in run(*command, "--host", "h2").err
+    file.write_text('weekdays = ["sunday"]\n')
+    assert f"{file}: weekdays[0] must be" in run(*command, "--host", "h2").err
     file.write_text("weekdays = sunday\n")
     assert "[choice-rule-malformed]" in run(*command).err
 
