@@ -118,10 +118,10 @@ def test_history_is_filtered_and_paged(fleet: Live) -> None:
     assert texts("order=newest&limit=1") == [everything[-1]["text"]]
     assert texts("after=2&before=4") == [everything[2]["text"]]
     assert texts("operation=op-1&action=operation.announced") == ["op-1 is announced"]
-    assert texts("vm=web-0&limit=1") == ["vm web-0 is added"]
+    assert texts("vm=web-0&limit=1") == ["VM web-0 is added"]
     fleet.post(f"/v1/operations/{event}/approve")
     assert texts(f"event={event}") == [f"event {event} is approved for web"]
-    assert texts("host=h2") == ["host h2 is added", "vm web-1 is added"]
+    assert texts("host=h2") == ["host h2 is added", "VM web-1 is added"]
     assert texts("host=h2&after=1000") == []
     assert fleet.call("GET", "/v1/history?group=none").code == "unknown"
     assert fleet.call("GET", "/v1/history?event=op-1").code == "unknown-operation"

@@ -76,7 +76,7 @@ def test_work_begun_twice_early_or_unseen_is_noticed() -> None:
     assert "before the notice" in violations(evidence(EMPTY, SEEN, begun=(early,)))[0]
     blind = Read("web_0@n1", 1_000_100, 1_000_110, 0)
     assert "begun unseen by web_0" in violations(evidence(blind, begun=(RUN,)))[0]
-    entry = {"action": "operation.not-shown", "operation": "op-1", "text": "vm web_0 may not know"}
+    entry = {"action": "operation.not-shown", "operation": "op-1", "text": "VM web_0 may not know"}
     assert violations(replace(evidence(blind, begun=(RUN,)), history=(entry,))) == []
 
 

@@ -115,14 +115,14 @@ def test_node_that_does_not_confirm_is_named(running: Running) -> None:
     assert running.driver.begun == [1]
     entries = running.entries(operation)
     [told] = [entry for entry in entries if entry.action == "operation.not-shown"]
-    assert told.text == "node worker 2 did not show op-1 in time: vm v may not know of it"
+    assert told.text == "node worker 2 did not show op-1 in time: VM v may not know of it"
     actions = [entry.action for entry in entries]
     assert actions.index("operation.not-shown") < actions.index("operation.begun")
 
 
 @pytest.mark.parametrize(
     ("hosts", "who"),
-    [(("h", "h9"), "vm v"), (("h9",), "other VMs of its groups on host h9")],
+    [(("h", "h9"), "VM v"), (("h9",), "other VMs of its groups on host h9")],
     ids=["its-own", "others"],
 )
 def test_only_vms_of_nodes_that_did_not_confirm_are_named(

@@ -26,7 +26,7 @@ def test_work_on_a_deleted_vm_is_cancelled() -> None:
     rig.approve("web_1", restarted)
     rig.finish(eviction)
     for other in (reboot, restarted):
-        assert (rig.now(other).state, rig.now(other).reason) == (S.CANCELLED, "vm web_0 is gone")
+        assert (rig.now(other).state, rig.now(other).reason) == (S.CANCELLED, "VM web_0 is gone")
 
 
 def test_arrivals_on_a_host_that_failed_meanwhile_are_told() -> None:

@@ -39,7 +39,7 @@ def a_request(**wrong: object) -> RequestMaintenance:
         ({"destination": "h1"}, "it moves no VM"),
         ({"cause": Cause.REBOOT, "targets": ("web_0",), "destination": "h1"}, "it moves no VM"),
         ({"cause": Cause.DELETION, "targets": ("web_0",), "destination": "h1"}, "it moves no VM"),
-        ({"cause": Cause.EVICTION, "targets": ("web_0", "web_1")}, "vm web_1 is not a Spot VM"),
+        ({"cause": Cause.EVICTION, "targets": ("web_0", "web_1")}, "VM web_1 is not a Spot VM"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

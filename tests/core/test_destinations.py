@@ -84,7 +84,7 @@ def test_host_that_cannot_be_a_destination_is_passed_over(closed: Host) -> None:
     assert moved(rig, Cause.REDEPLOY, "web_0")[1] == {"web_0": "h2"}
     rig = fleet(Host("h0"), closed, web_0="h0")
     running, hosts = moved(rig, Cause.REDEPLOY, "web_0")
-    assert running.execution.progress == "vm web_0 stays, because no other host has room"
+    assert running.execution.progress == "VM web_0 stays, because no other host has room"
     assert hosts == {"web_0": "h0"}
 
 
@@ -113,7 +113,7 @@ def test_vms_of_one_host_share_what_room_there_is() -> None:
     rig = fleet(Host("h0"), *room, web_0="h0", web_1="h0", web_2="h0", web_3="h0")
     running, hosts = moved(rig, Cause.LIVE_MIGRATION, "h0")
     assert sorted(hosts.values()) == ["h0", "h1", "h1", "h2"]
-    assert running.execution.progress == "vm web_3 stays, because no other host has room"
+    assert running.execution.progress == "VM web_3 stays, because no other host has room"
 
 
 def test_emulated_fleet_grows_where_no_host_is_right() -> None:

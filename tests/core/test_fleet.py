@@ -67,10 +67,10 @@ def test_users_of_a_host_are_named_but_not_all() -> None:
     error = rig.refuses(ChangeTopology(removed=(("host", "h0"),)), InUse)
     assert str(error).endswith("and others are still there.")
     error = rig.refuses(ChangeTopology(removed=(("group", "db"),)), InUse)
-    assert str(error).endswith("vm db_0 is still there.")
+    assert str(error).endswith("VM db_0 is still there.")
     rig.tell(ChangeTopology(vms=(Vm("db_1", "h0", "db"),)))
     error = rig.refuses(ChangeTopology(removed=(("group", "db"),)), InUse)
-    assert str(error).endswith("vm db_0, db_1 are still there.")
+    assert str(error).endswith("VM db_0, db_1 are still there.")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_refusal_names_what_ends_the_work() -> None:
     cancel = f"or cancel it: `forewarn operation cancel {announced.id}`."
     assert refused == f"Wait until {announced.id} has ended, {cancel}"
     arrives = str(rig.refuses(ChangeTopology(vms=(Vm("new", "h0", "web"),)), FleetBusy))
-    assert arrives == f"host h0 cannot take VM new while {announced.id} involves it."
+    assert arrives == f"Host h0 cannot take VM new while {announced.id} involves it."
     rig.show()
     for vm in ("web_0", "db_0"):
         rig.approve(vm, announced)

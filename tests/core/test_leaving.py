@@ -126,7 +126,7 @@ def test_approval_names_no_vm_of_another_group() -> None:
     vms = [replace(rig.state.topology.vms[name], host="h2") for name in ("web_0", "db_0")]
     rig.tell(ChangeTopology(vms=tuple(vms)))
     [approval] = [each.text for each in rig.entries if each.action == "event.approved"]
-    assert approval.endswith("approved for web: vm web_0 has left")
+    assert approval.endswith("approved for web: VM web_0 has left")
 
 
 def small_strict() -> Rig:

@@ -202,9 +202,9 @@ def test_users_of_a_host_are_named_up_to_three() -> None:
     rig = small()
     rig.tell(ChangeTopology(vms=(Vm("far_1", "h2", "far"), Vm("far_2", "h2", "far"))))
     gone = ChangeTopology(removed=(("host", "h2"),))
-    assert str(rig.refuses(gone, InUse)).endswith("vm far_0, far_1, far_2 are still there.")
+    assert str(rig.refuses(gone, InUse)).endswith("VM far_0, far_1, far_2 are still there.")
     rig.tell(ChangeTopology(vms=(Vm("far_3", "h2", "far"),)))
-    text = "vm far_0, far_1, far_2 and others are still there."
+    text = "VM far_0, far_1, far_2 and others are still there."
     assert str(rig.refuses(gone, InUse)).endswith(text)
 
 
@@ -215,7 +215,7 @@ def test_vm_that_comes_holds_its_host_and_group(kind: str, name: str) -> None:
     away = (Vm("web_1", "h0", "web"), Vm("far_0", "h2", "web"))
     new = Vm("new", "h1", "far")
     error = rig.refuses(ChangeTopology(vms=(*away, new), removed=((kind, name),)), InUse)
-    assert "vm new is still there" in str(error)
+    assert "VM new is still there" in str(error)
     rig.tell(ChangeTopology(vms=away, removed=((kind, name),)))
 
 
@@ -302,7 +302,7 @@ def test_layout_that_is_given_whole_is_checked_whole() -> None:
     """Who is recognised alike is found in a whole layout, too. Source: S-6."""
     hosts, groups = {"h": Host("h")}, {"g": Group("g")}
     vms = {name: Vm(name, "h", "g", instance_id="i") for name in ("v", "w")}
-    with pytest.raises(FleetContradiction, match="vm w: i already belongs to vm v"):
+    with pytest.raises(FleetContradiction, match="VM w: i already belongs to VM v"):
         Topology(hosts, groups, vms)
 
 

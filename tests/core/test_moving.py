@@ -324,7 +324,7 @@ def test_vm_that_does_not_return_counts_as_a_failure() -> None:
     rig.approve("v0", rig.now(back))
     rig.tell(DriverFailed(back.number, 1, "no route"))
     target = rig.state.targets[f"{number}/h0"]
-    assert target.reason == "vm v0 has not returned: no route"
+    assert target.reason == "VM v0 has not returned: no route"
     assert rig.maintenance(number).state is MaintenanceState.STOPPED
 
 
@@ -381,7 +381,7 @@ def test_vm_that_its_owner_brings_home_returns_no_second_time() -> None:
     rig.finish(home)
     assert (rig.now(back).state, rig.now(back).reason) == (
         OperationState.CANCELLED,
-        "vm v0 is on h0 already",
+        "VM v0 is on h0 already",
     )
     assert rig.maintenance(number).state is MaintenanceState.DONE
     rig.check_replay()

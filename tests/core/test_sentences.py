@@ -65,7 +65,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             lambda rig: rig.ask(Cause.REDEPLOY, "far_0"),
             "operation.planned",
-            "op-1: redeploy of vm far_0 (Redeploy) is requested",
+            "op-1: redeploy of VM far_0 (Redeploy) is requested",
         ),
         (
             running,
@@ -151,7 +151,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             lambda rig: rig.tell(ChangeTopology(vms=(Vm("far_0", "h1", "far"),))),
             "vm.changed",
-            "vm far_0 is changed",
+            "VM far_0 is changed",
         ),
         (
             lambda rig: rig.tell(ChangeTopology(removed=(("vm", "far_0"), ("host", "h2")))),
@@ -227,7 +227,7 @@ def test_history_tells_of_vms_that_arrive_in_a_failure() -> None:
     rig.ask(Cause.HARDWARE_FAILURE, "h2")
     rig.finish(lost)
     assert texts(rig, "operation.joined") == [
-        "vm db_0, web_0 has arrived on h2 and is hit by op-2, too"
+        "VM db_0, web_0 has arrived on h2 and is hit by op-2, too"
     ]
 
 
@@ -252,7 +252,7 @@ def test_history_tells_of_vms_that_have_left() -> None:
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
     rig.finish(rig.ask(Cause.DELETION, "web_0"))
-    assert texts(rig, "operation.left") == ["vm web_0 has left h0, and op-1 does not disturb it"]
+    assert texts(rig, "operation.left") == ["VM web_0 has left h0, and op-1 does not disturb it"]
 
 
 def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
@@ -265,8 +265,8 @@ def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
     rig.tell(NotShown((1,), ("n1",), ("h2",)))
     others = "other VMs of its groups on host h2"
     assert texts(rig, "operation.not-shown") == [
-        "nodes n1, n2 did not show op-1 in time: vm db_0, web_0 may not know of it",
-        "node n1 did not show op-1 in time: vm db_0, web_0 may not know of it",
+        "nodes n1, n2 did not show op-1 in time: VM db_0, web_0 may not know of it",
+        "node n1 did not show op-1 in time: VM db_0, web_0 may not know of it",
         f"node n1 did not show op-1 in time: {others} may not know of it",
     ]
 
@@ -282,4 +282,4 @@ def test_sentence_names_no_more_than_it_can(count: int, more: str) -> None:
     rig.tell(NotShown((1,), ("n1",)))
     named = ", ".join(names[:20])
     [said] = texts(rig, "operation.not-shown")
-    assert said == f"node n1 did not show op-1 in time: vm {named}{more} may not know of it"
+    assert said == f"node n1 did not show op-1 in time: VM {named}{more} may not know of it"

@@ -92,7 +92,7 @@ def test_text_is_printable_and_bounded() -> None:
         Group("g", owner="x" * 257)
     with pytest.raises(FleetContradiction, match="more than"):
         Vm("v", "h", "g", tags=(("a", "b"),) * (TAGS_MAX + 1))
-    with pytest.raises(FleetContradiction, match=r"vm v: .*not printable"):
+    with pytest.raises(FleetContradiction, match=r"VM v: .*not printable"):
         Vm("v", "h", "g", tags=(("a", "\n"),))
     assert len(Vm("v", "h", "g", addresses=tuple(f"10.0.0.{n}" for n in range(64))).addresses) == 64
     with pytest.raises(FleetContradiction, match="more than 64"):
@@ -215,17 +215,17 @@ def test_addresses_may_change_hands() -> None:
     now = fleet(Vm("v", "h", "g", addresses=("a",)), Vm("w", "h", "g", addresses=("b",)))
     swapped = {name: replace(now.vms[name], addresses=(a,)) for name, a in (("v", "b"), ("w", "a"))}
     now.apply(FleetChange(vms={**swapped}))
-    with pytest.raises(FleetContradiction, match="vm x: a already belongs to vm w"):
+    with pytest.raises(FleetContradiction, match="VM x: a already belongs to VM w"):
         now.apply(FleetChange(vms={"x": Vm("x", "h", "g", addresses=("a",))}))
 
 
 def test_two_vms_are_never_recognised_alike() -> None:
     """An address on an interface, and an instance id, belong to one VM. Source: S-6."""
-    with pytest.raises(FleetContradiction, match=r"10\.0\.0\.4 already belongs to vm v"):
+    with pytest.raises(FleetContradiction, match=r"10\.0\.0\.4 already belongs to VM v"):
         fleet(
             Vm("v", "h", "g", addresses=("10.0.0.4",)), Vm("w", "h", "g", addresses=("10.0.0.4",))
         )
-    with pytest.raises(FleetContradiction, match="i-1 already belongs to vm v"):
+    with pytest.raises(FleetContradiction, match="i-1 already belongs to VM v"):
         fleet(Vm("v", "h", "g", instance_id="i-1"), Vm("w", "h", "g", instance_id="i-1"))
     apart = fleet(
         Vm("v", "h", "g", addresses=("10.0.0.4",), interface="tap0"),

@@ -49,7 +49,7 @@ def test_work_whose_vms_cannot_be_shown_it_waits() -> None:
     )
     assert "op-1 waits for the node, or for an approval" in blocker.text
     [entry] = [each for each in rig.entries if each.action == "operation.not-shown"]
-    assert entry.text.endswith("vm db_0, web_0 may not know of it, and it waits for them")
+    assert entry.text.endswith("VM db_0, web_0 may not know of it, and it waits for them")
     [alert] = [each for each in rig.entries if each.action == "operation.blocked"]
     assert "cannot see op-1" in alert.text
 
@@ -145,9 +145,9 @@ def test_work_names_vms_whose_groups_have_not_read_its_notice() -> None:
     assert rig.now(1).state is S.RUNNING
     assert rig.now(1).unseen_vms == ("web_0",)
     [entry] = [each for each in rig.entries if each.action == "operation.started"]
-    text = "op-1 is running: NotBefore is reached; vm web_0 has not read the notice"
+    text = "op-1 is running: NotBefore is reached; VM web_0 has not read the notice"
     assert entry.text == text
-    assert rig.why(1)[-1].text.startswith("vm web_0 may not know of op-1")
+    assert rig.why(1)[-1].text.startswith("VM web_0 may not know of op-1")
 
 
 def test_poll_before_the_notice_was_shown_does_not_count_as_reading_it() -> None:

@@ -207,7 +207,7 @@ BREAKAGES = (
         "unseen-unnamed",
         "history does not name the VMs that were not shown their work",
         "forewarn_core.fleet.notice_reports",
-        'f"vm {some_names(vms)}"',
+        'f"VM {some_names(vms)}"',
         '"some VMs"',
     ),
     broken(

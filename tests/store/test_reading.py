@@ -174,7 +174,7 @@ def test_history_of_a_vm_is_all_that_happened_to_it(story: Story) -> None:
     """Work on its host and what its group was told of it are a VM's history, too. Source: A-6."""
     events = {event.group: event.id for event in story.store.events_of(1)}
     texts = [each.entry.text for each in story.store.history(HistoryPage(vm="db_0"))]
-    assert texts[0] == "vm db_0 is added"
+    assert texts[0] == "VM db_0 is added"
     told = {"op-1 is announced", f"event {events['db']} is approved for db", "op-3 is announced"}
     assert told <= set(texts)
     assert not any("op-2" in text or events["web"] in text for text in texts)

@@ -146,7 +146,7 @@ def neutral_waiting(waiting: tuple[Blocker, ...], layout: Topology) -> tuple[Blo
         elif each.code is not UNSEEN:
             blockers.append(_neutral(each.clears_ms))
         elif own:  # an operation may concern VMs of several owners
-            blockers.append(replace(each, subject=own, text=f"vm {own} may not know of it"))
+            blockers.append(replace(each, subject=own, text=f"VM {own} may not know of it"))
         elif each is waiting[0]:
             blockers.append(_neutral(0))
     return tuple(dict.fromkeys(blockers))

@@ -175,7 +175,8 @@ def _why(
     if kind == "operation":
         print_facts(_state_facts(client.get(f"/v1/operations/{name}")["operation"], client.now_ms))
     elif not answer["blockers"]:
-        print(f"{kind} {name} has no blockers")
+        noun = "VM" if kind == "vm" else kind
+        print(f"{noun} {name} has no blockers")
     for each in answer["blockers"]:
         work = f"{each['name']}: " if each["name"] != name else ""
         print(f"waits: {work}{awaited_text(each, client.now_ms)} [{each['code']}]")

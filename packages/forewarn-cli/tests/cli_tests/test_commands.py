@@ -51,7 +51,7 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     assert run("host", "show", "h3", "--json").json["vms"] == ["solo", "v3"]
     assert run("vm", "show", "v3").out.count("a=b=c") == 1
     refused = run("vm", "remove", "v3", "nobody")
-    assert (refused.status, "vm nobody" in refused.err) == (REFUSED, True)
+    assert (refused.status, "VM nobody" in refused.err) == (REFUSED, True)
     removed = run("vm", "remove", "v3", "solo,v3", "--json")
     assert removed.json == {"removed": ["v3", "solo"]}
     assert run("host", "list", "--zone", "none").err == "No matching hosts.\n"
@@ -191,13 +191,14 @@ def test_filter_by_what_never_was_is_refused(run: Run, words: tuple[str, ...]) -
     """A misspelt name finds nothing, which is not the same as that there is nothing."""
     refused = run(*words)
     assert (refused.status, refused.out) == (REFUSED, "")
-    assert f"There is no {words[-2].removeprefix('--')} nope." in refused.err
+    kind = words[-2].removeprefix("--").replace("vm", "VM")
+    assert f"There is no {kind} nope." in refused.err
 
 
 def test_filter_by_what_is_gone_finds_its_history(run: Run) -> None:
     """A VM that was removed is still known to history, and so are its operations."""
     assert run("vm", "remove", "db-0").status == OK
-    assert "vm db-0 is removed" in run("history", "--vm", "db-0").out
+    assert "VM db-0 is removed" in run("history", "--vm", "db-0").out
     assert run("operation", "--vm", "db-0").status == OK
     assert run("history", "--vm", "db-0", "--after", "1000").status == OK
 
@@ -371,7 +372,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err
     assert "A name or id is empty." in run("operation", "why", "").err
-    assert "vm web-0 has no blockers" in run("operation", "why", "web-0").out
+    assert "VM web-0 has no blockers" in run("operation", "why", "web-0").out
     assert "forewarn host list" in (unknown := run("host", "reboot", "h9")).err
     assert "forewarn event" not in unknown.err
 
@@ -383,7 +384,7 @@ def test_history_shows_the_last_entries_in_order(run: Run) -> None:
     assert numbers == sorted(numbers)
     assert len(numbers) == 3
     table = run("history", "--host", "h1", "--limit", "1")
-    assert "vm db-0 is added" in table.out
+    assert "VM db-0 is added" in table.out
     assert run("history", "--after", "100000").out == ""
 
 
@@ -395,7 +396,7 @@ def test_watch_follows_from_a_place(run: Run) -> None:
         "2027-01-15T08:00:00Z  host h2 is added  (operator local at 127.0.0.1)",
     ]
     filtered = run("watch", "--after", "0", "--count", "1", "--vm", "web-1", "--json")
-    assert json.loads(filtered.out)["text"] == "vm web-1 is added"
+    assert json.loads(filtered.out)["text"] == "VM web-1 is added"
     assert "There is no group nope." in run("watch", "--group", "nope").err
 
 

@@ -96,7 +96,7 @@ def test_every_fault_is_named_where_one_is_set(capsys: pytest.CaptureFixture[str
 
 def test_fault_of_a_vm_that_is_not_there_is_refused(command: Run) -> None:
     """A misspelt VM would meet nothing, and nobody would know why."""
-    assert "There is no vm nope." in command("emulator", "fault", "set", "500=vm=nope", status=1)
+    assert "There is no VM nope." in command("emulator", "fault", "set", "500=vm=nope", status=1)
     assert command("emulator", "fault", "list") == ""
 
 

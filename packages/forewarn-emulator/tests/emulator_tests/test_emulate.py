@@ -107,7 +107,7 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
     [
         (("--speed", "0"), "speed"),
         (("--fault", "teapot"), "teapot"),
-        (("--fault", "500=vm=nobody"), "There is no vm nobody"),
+        (("--fault", "500=vm=nobody"), "There is no VM nobody"),
         (("--scenario", "no-such"), "scenario list"),
         (("--scenario", "/nowhere/mine.toml"), "/nowhere/mine.toml"),
         (("--topology", "/nowhere/fleet.toml"), "/nowhere/fleet.toml"),

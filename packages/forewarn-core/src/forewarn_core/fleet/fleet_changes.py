@@ -17,7 +17,7 @@ from forewarn_core.fleet.draft import Draft, image_of
 from forewarn_core.fleet.impact import TRAITS
 from forewarn_core.fleet.lifecycle import EventState, Operation, OperationState
 from forewarn_core.fleet.records import subject_of
-from forewarn_core.fleet.refusals import AlreadyExists, FleetBusy, InUse, Unknown
+from forewarn_core.fleet.refusals import AlreadyExists, FleetBusy, InUse, Unknown, noun_of
 from forewarn_core.fleet.state import TABLES, Entry
 from forewarn_core.fleet.stimulus import ChangeTopology
 from forewarn_core.fleet.topology import FleetChange, Group, Health, Host, Topology, Vm
@@ -109,7 +109,7 @@ def _check_removals(before: Topology, request: ChangeTopology, change: FleetChan
         if users:
             text = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
             text += " is" if len(users) == 1 else " are"
-            raise InUse(kind=kind, name=name, users=f"vm {text}")
+            raise InUse(kind=kind, name=name, users=f"VM {text}")
 
 
 def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
@@ -193,7 +193,7 @@ def change_layout(draft: Draft, change: FleetChange, verb: str = "changed") -> N
             if record is None:
                 enrolment = draft.enrolment(name) if kind == "group" else None
                 gone = (old[kind][name], enrolment) if enrolment else (old[kind][name],)
-                draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *gone)
+                draft.remove(f"{kind}.removed", f"{noun_of(kind)} {name} is removed", *gone)
     _refresh_views(draft, views)
 
 
@@ -251,7 +251,7 @@ def _write_down(
         present = before.get(name)
         what = verb if present else "added"
         images = (image_of(present, record),)
-        text, about = f"{kind} {name} is {what}", subject_of(record)
+        text, about = f"{noun_of(kind)} {name} is {what}", subject_of(record)
         entries.append(Entry(at_ms, actor, f"{kind}.{what}", text, *about, images))
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from forewarn_base.errors import CallerError
 from forewarn_base.names import NAME_PATTERN, TEXT_LENGTH_MAX
-from forewarn_core.fleet.refusals import FleetContradiction
+from forewarn_core.fleet.refusals import FleetContradiction, noun_of
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 #: The selector key of a host's zone; no label may have this key.
@@ -79,7 +79,7 @@ def check_name(kind: str, name: str) -> None:
     """Refuse an invalid name. All checks here raise `FleetContradiction`."""
     if not NAME_PATTERN.fullmatch(name):
         raise FleetContradiction(
-            problem=f"{kind} {name!r}: a name is 1 to 128 letters, digits, `_`, `.`, `-`,"
+            problem=f"{noun_of(kind)} {name!r}: a name is 1 to 128 letters, digits, `_`, `.`, `-`,"
             " and starts with a letter, digit or `_`"
         )
 
@@ -92,7 +92,7 @@ def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
     for text in texts:
         if len(text) > TEXT_LENGTH_MAX or not text.isprintable():
             raise FleetContradiction(
-                problem=f"{kind} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
+                problem=f"{noun_of(kind)} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
                 " characters or not printable"
             )
 
@@ -101,7 +101,7 @@ def check_memory(kind: str, name: str, memory_mib: int) -> None:
     """Refuse an implausible amount of memory."""
     if not 0 <= memory_mib <= MEMORY_MIB_MAX:
         problem = f"memory_mib {memory_mib} is not from 0 (unknown) to {MEMORY_MIB_MAX}"
-        raise FleetContradiction(problem=f"{kind} {name}: {problem}")
+        raise FleetContradiction(problem=f"{noun_of(kind)} {name}: {problem}")
 
 
 def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
@@ -137,8 +137,8 @@ def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
     length = sum(len(text) for text in texts)
     if len(members) > INSTANCE_MAX or length > INSTANCE_LENGTH_MAX:
         raise FleetContradiction(
-            problem=f"vm {name}: instance metadata has {len(members)} members and {length}"
+            problem=f"VM {name}: instance metadata has {len(members)} members and {length}"
             f" characters; at most {INSTANCE_MAX} and {INSTANCE_LENGTH_MAX} are allowed"
         )
     if not all(text.replace("\n", "").isprintable() for text in texts):
-        raise FleetContradiction(problem=f"vm {name}: instance metadata must be printable")
+        raise FleetContradiction(problem=f"VM {name}: instance metadata must be printable")

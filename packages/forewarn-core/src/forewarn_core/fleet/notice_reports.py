@@ -41,7 +41,7 @@ def not_shown(draft: Draft, report: stimuli.NotShown) -> None:
         if recorded and is_repeat:
             continue
         names = (
-            f"vm {some_names(vms)}"
+            f"VM {some_names(vms)}"
             if vms
             else f"other VMs of its groups on host {some_names(report.hosts)}"
         )

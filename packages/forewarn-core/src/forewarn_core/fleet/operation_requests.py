@@ -172,7 +172,7 @@ def check_target(draft: Draft, operation: Operation, target: str, *, queue: bool
     if not operation.of_vm and host.health is Health.FAILED and not fault:
         problem = f"host {host.name} has failed; repair it first"
     elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
-        problem = f"vm {target} is not a Spot VM"
+        problem = f"VM {target} is not a Spot VM"
     if problem:
         raise OperationInvalid(cause=cause, target=target, problem=problem)
     owed_ms = draft.now_ms + operation.notice_s * SECOND_MS

@@ -8,6 +8,22 @@ from __future__ import annotations
 from forewarn_base.errors import CallerError
 
 
+def noun_of(kind: str) -> str:
+    """Return the word for a kind of record in a sentence."""
+    return "VM" if kind == "vm" else kind.replace("_", " ")
+
+
+class _AboutRecord:
+    """A refusal about a record, which the facts `kind` and `name` name."""
+
+    def __init__(self, **facts: object) -> None:
+        """Add the words for the kind, also for the beginning of a sentence."""
+        noun = noun_of(str(facts.get("kind", "")))
+        super().__init__(  # type: ignore[call-arg]  # every error takes its facts by keyword
+            noun=noun, Noun=f"{noun[:1].upper()}{noun[1:]}", **facts
+        )
+
+
 class FleetContradiction(CallerError):
     """The description of the fleet contradicts itself."""
 
@@ -17,30 +33,30 @@ class FleetContradiction(CallerError):
     advice = "Correct the description and send it again; nothing was changed."
 
 
-class FleetBusy(CallerError):
+class FleetBusy(_AboutRecord, CallerError):
     """Running or announced work forbids a change of the fleet."""
 
     code = "fleet-busy"
     status = 409
-    message = "{kind} {name} cannot {act} while {operation} involves it."
+    message = "{Noun} {name} cannot {act} while {operation} involves it."
     advice = "{remedy}"
 
 
-class AlreadyExists(CallerError):
+class AlreadyExists(_AboutRecord, CallerError):
     """The name of a new object is already in use."""
 
     code = "already-exists"
     status = 409
-    message = "There is a {kind} {name} already."
+    message = "There is a {noun} {name} already."
     advice = "Choose another name, or replace the existing one with `--replace`."
 
 
-class Unknown(CallerError):
+class Unknown(_AboutRecord, CallerError):
     """A host, VM or group does not exist."""
 
     code = "unknown"
     status = 404
-    message = "There is no {kind} {name}."
+    message = "There is no {noun} {name}."
     advice = "List the names with `forewarn {kind} list`."
 
 
@@ -52,12 +68,12 @@ class UnknownOperation(Unknown):
     advice = "List them with `forewarn operation list --all` or `forewarn event list`."
 
 
-class InUse(CallerError):
+class InUse(_AboutRecord, CallerError):
     """Other objects still use the object to be removed."""
 
     code = "in-use"
     status = 409
-    message = "{kind} {name} cannot be removed: {users} still there."
+    message = "{Noun} {name} cannot be removed: {users} still there."
     advice = "Move or remove those first."
 
 

@@ -105,7 +105,7 @@ def _target_of(draft: Draft, operation: Operation) -> Target | None:
 
 def _not_returned(operation: Operation) -> str:
     reason = operation.reason or "its operation failed"
-    return f"vm {operation.target} has not returned: {reason}"
+    return f"VM {operation.target} has not returned: {reason}"
 
 
 def _work_on_emptied(
@@ -246,7 +246,7 @@ def plan_returns(draft: Draft, move: Operation) -> None:
             maintenance=move.maintenance,
             window=move.window,
         )
-        text = f"{back.id}: vm {name} is to return to {move.host} from {vm.host}"
+        text = f"{back.id}: VM {name} is to return to {move.host} from {vm.host}"
         draft.put("operation.planned", text, back)
         draft.look_at(number)
 

@@ -225,7 +225,7 @@ class Vm:
         check_memory("vm", self.name, self.memory_mib)
         if len(self.addresses) > ADDRESSES_MAX or len(self.tags) > TAGS_MAX:
             raise FleetContradiction(
-                problem=f"vm {self.name}: more than {ADDRESSES_MAX} addresses or {TAGS_MAX} tags"
+                problem=f"VM {self.name}: more than {ADDRESSES_MAX} addresses or {TAGS_MAX} tags"
             )
         texts = (self.size, self.interface, self.instance_id, self.vm_id, self.os_type)
         places = (self.location, self.resource_group, self.subscription)
@@ -359,7 +359,7 @@ class Topology:
         for vm in placed.values():
             if vm.host not in self.hosts or vm.group not in self.groups:
                 missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
-                problem = f"vm {vm.name}: there is no {missing}; add it first"
+                problem = f"VM {vm.name}: there is no {missing}; add it first"
                 raise FleetContradiction(problem=problem)
 
     def _place(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
@@ -383,7 +383,7 @@ class Topology:
             if other != name:
                 shown = sign if isinstance(sign, str) else sign[0]
                 raise FleetContradiction(
-                    problem=f"vm {name}: {shown} already belongs to vm {other}"
+                    problem=f"VM {name}: {shown} already belongs to VM {other}"
                 )
 
     def vms_on(self, host: str) -> tuple[str, ...]:

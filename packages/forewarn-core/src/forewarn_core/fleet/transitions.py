@@ -51,7 +51,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> tuple[int, ...]:
     """Write planned operations; start faults at once."""
     for operation in operations:
         assert operation.state is OperationState.PLANNED, operation
-        kind = "vm" if operation.of_vm else "host"
+        kind = "VM" if operation.of_vm else "host"
         work = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
         text = f"{operation.id}: {work} is requested"
         draft.put("operation.planned", text, operation)
@@ -177,7 +177,7 @@ def start(draft: Draft, operation: Operation, why: str) -> None:
     if unread:
         unseen = tuple(dict.fromkeys((*running.unseen_vms, *unread)))
         running = replace(running, unseen_vms=unseen)
-        why += f"; vm {some_names(unread)} has not read the notice"
+        why += f"; VM {some_names(unread)} has not read the notice"
     events = draft.events_of(operation)
     started = [_start_event(draft, event) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
@@ -334,7 +334,7 @@ def _with_destinations(draft: Draft, operation: Operation) -> Operation:
     if destinations.new_hosts:
         fleet_changes.change_layout(draft, FleetChange(hosts={**destinations.new_hosts}))
     placements = tuple(sorted(destinations.placements.items()))
-    text = f"vm {some_names(left)} stays, because no other host has room" if left else ""
+    text = f"VM {some_names(left)} stays, because no other host has room" if left else ""
     return with_execution(operation, placements=placements, progress=text)
 
 
@@ -410,9 +410,9 @@ def _follow_vm(draft: Draft, operation: Operation) -> None:
     if operation.state is OperationState.RUNNING:
         return
     if vm is None:
-        cancel(draft, operation, f"vm {name} is gone")
+        cancel(draft, operation, f"VM {name} is gone")
     elif operation.is_return and vm.host == operation.destination:
-        cancel(draft, operation, f"vm {name} is on {vm.host} already")
+        cancel(draft, operation, f"VM {name} is on {vm.host} already")
 
 
 def _rename(draft: Draft, operation: Operation) -> None:
@@ -455,14 +455,14 @@ def drop_absent_vms(draft: Draft, operation: Operation) -> None:
         events=tuple([each for each in operation.events if each not in withdrawn]),
         unseen_vms=tuple([name for name in operation.unseen_vms if name in there]),
     )
-    text = f"vm {some_names(left)} has left {smaller.host}, and {smaller.id} does not disturb it"
+    text = f"VM {some_names(left)} has left {smaller.host}, and {smaller.id} does not disturb it"
     draft.put("operation.left", text, smaller, *changed)
     _touch(draft, smaller, changed)
     for event in changed:
         strict = event.live and draft.topology.groups[event.group].strict_approval
         if strict and event.state is EventState.SCHEDULED and not unapproving(event):
             gone = tuple([name for name in before[event.id].resources if name not in there])
-            approve_event(draft, event, by=(), reason=f"vm {some_names(gone)} has left")
+            approve_event(draft, event, by=(), reason=f"VM {some_names(gone)} has left")
 
 
 def _join(draft: Draft, operation: Operation) -> None:
@@ -480,7 +480,7 @@ def _join(draft: Draft, operation: Operation) -> None:
         vms=tuple(sorted((*operation.vms, *come))),
         events=(*operation.events, *(event.id for event in events)),
     )
-    text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
+    text = f"VM {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
     draft.put("operation.joined", text, _with_disturbed_owners(draft, joined), *events)
 
 

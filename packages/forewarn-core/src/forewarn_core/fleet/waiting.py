@@ -14,6 +14,7 @@ from forewarn_core.fleet.impact import Cause
 from forewarn_core.fleet.indexes import Place, disturbed_groups, is_disturbing
 from forewarn_core.fleet.lifecycle import EventState, Operation, OperationState
 from forewarn_core.fleet.maintenance import Maintenance, TargetState
+from forewarn_core.fleet.refusals import noun_of
 from forewarn_core.fleet.topology import Health
 from forewarn_core.rules import OCCUPIED, blockers_of
 from forewarn_core.rules.blockers import Blocker
@@ -121,7 +122,7 @@ def _busy(other: Operation, place: Place) -> str:
     if kind == "destination":
         return f"{other.id} is moving VMs to host {name}"
     state = "running" if other.state is OperationState.RUNNING else "announced"
-    return f"{other.id} is already {state} on {kind} {name}"
+    return f"{other.id} is already {state} on {noun_of(kind)} {name}"
 
 
 def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
@@ -162,7 +163,7 @@ def return_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     vm = draft.topology.vms.get(operation.target)
     host = draft.topology.hosts.get(vm.host) if vm else None
     if host is not None and host.health is Health.FAILED:
-        text = f"host {host.name}, where vm {operation.target} is, has failed"
+        text = f"host {host.name}, where VM {operation.target} is, has failed"
         return Blocker(HOST_FAILED, host.name, since_ms, text=text)
     return lack_of_room(draft, operation)
 
@@ -190,7 +191,7 @@ def lack_of_room(draft: Draft, operation: Operation) -> Blocker | None:
             continue  # the platform's scheduler checks its own room
         unsized = min((vm for vm, mib in sizes_mib.items() if not mib), default="")
         if unsized:
-            text = f"the memory of vm {unsized} is not known"
+            text = f"the memory of VM {unsized} is not known"
             return Blocker(CAPACITY, UNSIZED, now_ms, text=text)
         used_mib = memory_used(draft, to, {*sizes_mib}, but=operation.number)
         if used_mib is None or used_mib > host.memory_mib:
@@ -208,7 +209,7 @@ def crowded(draft: Draft, maintenance: Maintenance, operation: Operation) -> str
         return ""
     if operation.cause is not Cause.LIVE_MIGRATION:
         vms = draft.topology.vms_on(operation.host)
-        return f"vm {vms[0]} is still on {operation.host}, which must be empty" if vms else ""
+        return f"VM {vms[0]} is still on {operation.host}, which must be empty" if vms else ""
     lack = lack_of_room(draft, operation)
     return lack.text if lack else ""
 
@@ -268,7 +269,7 @@ def unseen_blocker(draft: Draft, operation: Operation) -> Blocker | None:
     if not waits_until_shown(draft, operation, operation.unseen_vms):
         return None
     text = (
-        f"vm {some_names(operation.unseen_vms)} cannot see {operation.id}, because a metadata node"
+        f"VM {some_names(operation.unseen_vms)} cannot see {operation.id}, because a metadata node"
         f" is disconnected: {operation.id} waits for the node, or for an approval"
     )
     return _unseen(operation, text)
@@ -279,7 +280,7 @@ def unseen_note(operation: Operation) -> Blocker | None:
     if not operation.unseen_vms:
         return None
     vms = some_names(operation.unseen_vms)
-    text = f"vm {vms} may not know of {operation.id}: its notice was not shown, or not read"
+    text = f"VM {vms} may not know of {operation.id}: its notice was not shown, or not read"
     return _unseen(operation, text)
 
 
