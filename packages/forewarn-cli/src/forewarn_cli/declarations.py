@@ -225,12 +225,7 @@ def _choose(
         chosen.require_place()
     client = client_of(common)
     if rule is not None:
-        members = rule_of(text_of(rule))
-        choices = [{**each, **members} for each in _places(client, id_, chosen)]
-        try:
-            return _send(client, id_, choices, common, dry_run=dry_run)
-        except ApiRefused as refused:
-            raise _in_rule(refused, rule) from refused
+        return _send_by_rule(client, id_, chosen, rule, common, dry_run=dry_run)
     if file is not None:
         numbered = choices_of(text_of(file))
         if not numbered:
@@ -245,6 +240,24 @@ def _choose(
     choice: dict[str, object] = {**chosen.named}
     choice |= {name: each for name, each in given.items() if each}
     return _send(client, id_, [choice], common, dry_run=dry_run)
+
+
+def _send_by_rule(
+    client: ApiClient,
+    id_: str,
+    chosen: ChosenVms,
+    file: str,
+    common: ServerOptions,
+    *,
+    dry_run: bool,
+) -> int:
+    """Choose by the rule of a file, and return the exit status."""
+    members = rule_of(text_of(file))
+    choices = [{**each, **members} for each in _places(client, id_, chosen)]
+    try:
+        return _send(client, id_, choices, common, dry_run=dry_run)
+    except ApiRefused as refused:
+        raise _in_rule(refused, file) from refused
 
 
 def _start_of_opening(client: ApiClient, id_: str, chosen: ChosenVms, *, number: int) -> str:
