@@ -62,7 +62,7 @@ def test_migrate_changes_nothing_when_a_step_fails(address: str, opened: Opener)
 
 def test_requests_of_the_schema_before_are_kept(address: str) -> None:
     """The step that lets them be withdrawn makes their table again. Source: T-4."""
-    row = [
+    row: list[str | int] = [
         "1/h0/shop",
         1,
         "h0",

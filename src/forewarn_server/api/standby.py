@@ -308,7 +308,8 @@ def _key_asked_for(scope: Scope) -> bytes:
     """Return the key of a question for the answer to an earlier request; empty: another call."""
     if scope["method"] not in SAFE or scope["path"] != ANSWERS_PATH:
         return b""
-    return parse_qs(scope["query_string"]).get(b"key", [b""])[0]
+    query: bytes = scope["query_string"]
+    return parse_qs(query).get(b"key", [b""])[0]
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
