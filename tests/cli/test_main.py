@@ -64,7 +64,11 @@ def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version_has_every_form(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """Programs read it as any other answer."""
     assert main(words) == exit_codes.OK
-    assert json.loads(capsys.readouterr().out) == {"name": "forewarn", "version": version()}
+    answer = json.loads(capsys.readouterr().out)
+    packages = {each["name"]: each["version"] for each in answer.pop("packages")}
+    assert answer == {"name": "forewarn", "version": version()}
+    assert packages["forewarn-base"] == version()
+    assert list(packages) == sorted(packages)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""`forewarn version`: the version of this program."""
+"""`forewarn version`: the version of this program, and of its installed packages."""
 
 from __future__ import annotations
 
 from forewarn_base.exit_codes import OK
+from forewarn_base.version import installed_packages
 from forewarn_base.version import version as version_of_program
 from forewarn_server.cli.application import noun_app
 from forewarn_server.cli.output import print_structured
@@ -14,9 +15,13 @@ version = noun_app("version")
 
 @version.default
 def _show(*, printed: OutputOptions = PRINTED) -> int:
-    """Show the version of this program; `status` shows the version of the service."""
-    answer = {"name": NAME, "version": version_of_program()}
+    """Show the version of this program; `status` shows the version of the service.
+
+    With `-o`, also the installed packages of Forewarn.
+    """
+    answer: dict[str, object] = {"name": NAME, "version": version_of_program()}
     if printed.structured:
-        return print_structured(printed, answer)
-    print(*answer.values())
+        packages = [{"name": name, "version": at} for name, at in installed_packages().items()]
+        return print_structured(printed, {**answer, "packages": packages})
+    print(NAME, answer["version"])
     return OK

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distributions
 from importlib.metadata import version as version_of
 
 
@@ -14,3 +15,16 @@ def version() -> str:
         return version_of("forewarn-base")
     except PackageNotFoundError:
         return "unknown"
+
+
+#: Names of Forewarn's packages, as they are and as older metadata writes them.
+_OWN = re.compile(r"forewarn([-_.][a-z0-9]+)*", re.IGNORECASE)
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the installed packages of Forewarn, and others named so, with their versions."""
+    names = ((each.metadata["Name"], each.version) for each in distributions())
+    own = {
+        name.replace("_", "-").lower(): at for name, at in names if name and _OWN.fullmatch(name)
+    }
+    return dict(sorted(own.items()))
