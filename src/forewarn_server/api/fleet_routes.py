@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from forewarn_base.errors import CallerError
 from forewarn_base.garbage import uncollected
@@ -34,6 +34,7 @@ from forewarn_server.api.part_stream import PartStream
 from forewarn_server.api.routes import ApiCall, ApiResponse, Route
 from forewarn_server.api.topology_file import (
     READERS,
+    differences,
     exported,
     group_of,
     host_of,
@@ -73,13 +74,22 @@ _NAMED = schemas.list_of(
 )
 _NO_PLACE = {"zone": "", "rack": "", "owner": ""}
 #: A changed record, with its place, by which clients group many changes.
-_CHANGED = schemas.list_of(
+_PLACED: dict[str, dict[str, Any]] = {
+    "kind": {"enum": ["host", "group", "vm"]},
+    "name": schemas.TEXT,
+    "zone": schemas.TEXT,
+    "rack": schemas.TEXT,
+    "owner": schemas.TEXT,
+}
+_CHANGED = schemas.list_of(schemas.object_schema(**_PLACED))
+#: Most changed records of an answer whose differences it has.
+DIFFERENCES_MAX = 100
+_DIFFERENT = schemas.list_of(
     schemas.object_schema(
-        kind={"enum": ["host", "group", "vm"]},
-        name=schemas.TEXT,
-        zone=schemas.TEXT,
-        rack=schemas.TEXT,
-        owner=schemas.TEXT,
+        **_PLACED,
+        differences=schemas.list_of(
+            schemas.object_schema(member=schemas.TEXT, old=schemas.TEXT, new=schemas.TEXT)
+        ),
     )
 )
 _KINDS = {"host": "host", "vm": "vm", "group": "group"}
@@ -250,12 +260,15 @@ async def search_names(call: ApiCall) -> ApiResponse:
     takes=tuple(READERS),
     taken=forms.TOPOLOGY.schema(),
     answer=schemas.object_schema(
-        added=_CHANGED, changed=_CHANGED, removed=_CHANGED, applied=schemas.FLAG
+        added=_CHANGED, changed=_DIFFERENT, removed=_CHANGED, applied=schemas.FLAG
     ),
     abandonable=True,
 )
 async def apply_topology(call: ApiCall) -> ApiResponse:
-    """Apply a whole topology or nothing. Records missing from the topology are kept."""
+    """Apply a whole topology or nothing. Records missing from the topology are kept.
+
+    The first 100 changed records have their differences, of which an empty text is a default.
+    """
     try:
         return await _apply_change(call)
     except CallerError as refusal:
@@ -270,12 +283,17 @@ async def _apply_change(call: ApiCall) -> ApiResponse:
     change = replace(change, revision=call.query.get("revision", ""))
     if call.query.get("prune", False):
         change = await control.compute(partial(pruned, change, await control.fleet()))
-    places = await control.read(lambda view: _places(view.state.topology, change))
+    places, different = await control.read(
+        lambda view: (
+            _places(view.state.topology, change),
+            _differences(view.state.topology, change),
+        )
+    )
     if dry_run:
         entries = await control.read(lambda view: _dry_run(view, change, call))
     else:
         entries = (await control.submit(change, call.actor)).entries
-    return await call.encode(partial(_result, entries, places, applied=not dry_run))
+    return await call.encode(partial(_result, entries, places, different, applied=not dry_run))
 
 
 def _read(call: ApiCall) -> ChangeTopology:
@@ -283,18 +301,46 @@ def _read(call: ApiCall) -> ChangeTopology:
         return records_of(read_file(TOPOLOGY_FILE, call.body, call.media))
 
 
+_Key: TypeAlias = tuple[str, str]
+_Differences: TypeAlias = list[dict[str, str]]
+
+
 def _result(
-    entries: Iterable[Entry], places: Mapping[tuple[str, str], Mapping[str, str]], *, applied: bool
+    entries: Iterable[Entry],
+    places: Mapping[_Key, Mapping[str, str]],
+    different: Mapping[_Key, _Differences],
+    *,
+    applied: bool,
 ) -> dict[str, object]:
-    changes: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
+    changes: dict[str, list[dict[str, object]]] = {"added": [], "changed": [], "removed": []}
     for entry in entries:
         kind, _, action = entry.action.partition(".")
         if kind in {"host", "group", "vm"} and action in changes:
             name = getattr(entry, kind)
-            changes[action].append(
-                {"kind": kind, "name": name, **places.get((kind, name), _NO_PLACE)}
-            )
+            record: dict[str, object] = {"kind": kind, "name": name}
+            record |= places.get((kind, name), _NO_PLACE)
+            if action == "changed":
+                record["differences"] = different.get((kind, name), [])
+            changes[action].append(record)
     return {**changes, "applied": applied}
+
+
+def _differences(before: Topology, change: ChangeTopology) -> dict[_Key, _Differences]:
+    """Return what changes in the first `DIFFERENCES_MAX` records that differ; O(named records)."""
+    named = (
+        ("host", before.hosts, change.hosts),
+        ("group", before.groups, change.groups),
+        ("vm", before.vms, change.vms),
+    )
+    found: dict[_Key, _Differences] = {}
+    for kind, known, records in named:
+        for each in records:
+            present = known.get(each.name)
+            if present is not None and present != each and (some := differences(present, each)):
+                found[kind, each.name] = some
+                if len(found) >= DIFFERENCES_MAX:
+                    return found
+    return found
 
 
 def _places(before: Topology, change: ChangeTopology) -> dict[tuple[str, str], dict[str, str]]:

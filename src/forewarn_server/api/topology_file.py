@@ -58,6 +58,10 @@ def read_topology(body: bytes, media: str) -> ChangeTopology:
     return records_of(forms.TOPOLOGY.read(parsed(body, media), "the topology"))
 
 
+#: Longest text of a member in the differences of two records, in characters.
+SHOWN_LENGTH_MAX = 80
+
+
 def records_of(values: Values) -> ChangeTopology:
     """Return the records of a parsed topology."""
     hosts = tuple(host_of(name, each) for name, each in values.get("hosts", {}).items())
@@ -152,6 +156,42 @@ def _check_link_local(name: str, form: Values) -> None:
 def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
     """Return a fleet as a form for `PUT`; the form omits defaults."""
     return {kind: dict(records) for kind, records in _records(topology)}
+
+
+def differences(before: Host | Group | Vm, after: Host | Group | Vm) -> list[dict[str, str]]:
+    """Return the members in which two records of a kind differ, as short texts; empty: none."""
+    old, new = _flat(_any_form(before)), _flat(_any_form(after))
+    return [
+        {"member": name, "old": old.get(name, ""), "new": new.get(name, "")}
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name, "") != new.get(name, "")
+    ]
+
+
+def _any_form(record: Host | Group | Vm) -> dict[str, Any]:
+    if isinstance(record, Vm):
+        return _vm_form(record)
+    if isinstance(record, Group):
+        return _group_form(record)
+    return _form_of(record, _PLAIN_HOST, ("name", "health"))
+
+
+def _flat(form: Mapping[str, Any]) -> dict[str, str]:
+    """Return the members of a form as texts; each label and tag is a member of its own."""
+    texts: dict[str, str] = {}
+    for name, each in form.items():
+        if isinstance(each, dict):
+            texts |= {f"{name}.{key}": _short(value) for key, value in each.items()}
+        else:
+            texts[name] = _short(each)
+    return texts
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return _short(", ".join(map(str, value)))
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= SHOWN_LENGTH_MAX else f"{text[: SHOWN_LENGTH_MAX - 1]}…"
 
 
 def _records(topology: Topology) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:

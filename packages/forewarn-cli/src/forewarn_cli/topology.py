@@ -6,8 +6,9 @@ The server parses the file. This module sends the file, in parts if the file is 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -54,6 +55,8 @@ _MEDIA = {
 INDENTED_MAX = 10_000
 #: Most changed records of one kind that are printed by name.
 SHOWN_MAX = 100
+#: Most changed members of a record that are shown, and the text of a member without a value.
+MEMBERS_MAX, DEFAULT = 4, "(default)"
 
 
 class TopologyUnreadable(CallerError):
@@ -133,6 +136,9 @@ def _apply(
     if common.form == "json" and sum(len(answer[verb]) for verb in SIGNS) > INDENTED_MAX:
         print_json_line(answer)
         return OK
+    if common.form in {"csv", "name"}:  # one row for each change
+        changes = [{"change": verb, **each} for verb in SIGNS for each in answer[verb]]
+        return print_structured(common, {"changes": changes})
     if common.structured:
         return print_structured(common, answer)
     if not asks:
@@ -144,14 +150,25 @@ def _apply(
 
 
 def _print_changes(answer: Answer) -> None:
-    """Print the names of changed records, and their numbers by zone, rack and owner."""
+    """Print changed records with what changes, and their numbers by zone, rack and owner."""
     for verb, sign in SIGNS.items():
+        different = {(each["kind"], each["name"]): _differences_text(each) for each in answer[verb]}
         for kind, names in _by_kind(answer[verb]).items():
             for name in names[:SHOWN_MAX]:
-                print(f"{sign} {kind} {name}")
+                print(f"{sign} {kind} {name}{different[kind, name]}")
             if len(names) > SHOWN_MAX:
                 print(f"{sign} {len(names) - SHOWN_MAX} more of kind {kind}")
     print_summary({verb: answer[verb] for verb in SIGNS})
+
+
+def _differences_text(change: Mapping[str, Any]) -> str:
+    """Return what changes in a record: `: zone a -> b, size S -> M and 3 more`."""
+    each = [
+        f"{one['member']} {one['old'] or DEFAULT} -> {one['new'] or DEFAULT}"
+        for one in change.get("differences", ())
+    ]
+    more = f" and {len(each) - MEMBERS_MAX} more" if len(each) > MEMBERS_MAX else ""
+    return f": {', '.join(each[:MEMBERS_MAX])}{more}" if each else ""
 
 
 def _counts_text(answer: Answer) -> str:

@@ -159,3 +159,24 @@ def test_changes_are_summed_up_by_zone_and_owner(
         ["(none)", "-1", "-1"],
         ["shop", "+3", "~1"],
     ]
+
+
+def test_topology_shows_what_changes_in_a_record(run: Run, tmp_path: Path) -> None:
+    """Old and new values of a few members, and a row of CSV for each record."""
+    file = tmp_path / "fleet.json"
+    labels = {f"k{n}": "v" for n in range(5)}
+    hosts = {"h1": {"zone": "b", "labels": labels}, "h9": {}}
+    vms = {"web-0": {"host": "h1", "group": "web", "size": "S2", "spot": False}}
+    file.write_text(json.dumps({"hosts": hosts, "vms": vms}))
+    words = ("topology", "apply", str(file), "--dry-run")
+    shown = run(*words).out
+    values = "zone (default) -> b, labels.k0 (default) -> v, labels.k1 (default) -> v"
+    assert f"~ host h1: {values}, labels.k2 (default) -> v and 2 more\n" in shown
+    assert "~ vm web-0: spot true -> (default), size (default) -> S2\n" in shown
+    rows = [line.split(",")[:3] for line in run(*words, "-o", "csv").out.splitlines()]
+    assert rows == [
+        ["change", "kind", "name"],
+        ["added", "host", "h9"],
+        ["changed", "host", "h1"],
+        ["changed", "vm", "web-0"],
+    ]
