@@ -331,7 +331,7 @@ def test_overrun_has_an_incident_with_the_true_time(told: Story) -> None:
     assert 0 <= late_ms <= MINUTE_S * 1000
     assert incident["closed"] == work["ended"]
     assert SLOW_S - WORK_S == 110 * MINUTE_S
-    assert "1h 50m after the planned close" in incident["action"]
+    assert "1 h 50 min after the planned close" in incident["action"]
 
 
 def test_failed_validation_keeps_the_event_until_the_host_is_well(told: Story) -> None:

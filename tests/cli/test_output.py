@@ -14,12 +14,12 @@ from forewarn_server.cli import output
     [
         (0, "now"),
         (999, "now"),
-        (90_000, "in 1m 30s"),
-        (-90_000, "1m 30s ago"),
-        (3_600_000, "in 1h"),
-        (3_601_000, "in 1h"),
-        (90_061_000, "in 1d 1h"),
-        (-86_400_000, "1d ago"),
+        (90_000, "in 1 min 30 s"),
+        (-90_000, "1 min 30 s ago"),
+        (3_600_000, "in 1 h"),
+        (3_601_000, "in 1 h"),
+        (90_061_000, "in 1 d 1 h"),
+        (-86_400_000, "1 d ago"),
     ],
 )
 def test_offset_has_two_units(by_ms: int, text: str) -> None:
@@ -78,7 +78,7 @@ def test_terminal_gets_colour_and_cuts(monkeypatch: pytest.MonkeyPatch, no_colou
 
 
 @pytest.mark.parametrize(
-    ("columns", "shown"), [("80", "2027-01-15T08:15:00Z (in 15m)"), ("40", "in 15m")]
+    ("columns", "shown"), [("80", "2027-01-15T08:15:00Z (in 15 min)"), ("40", "in 15 min")]
 )
 def test_narrow_terminal_gets_short_times(
     monkeypatch: pytest.MonkeyPatch, columns: str, shown: str

@@ -109,7 +109,7 @@ def test_start_before_owed_notice_is_refused() -> None:
     rig = small()
     soon = rig.now_ms + 15 * MINUTE_MS - 1000
     error = rig.refuses(a_request(not_before_ms=soon), NoticeTooShort)
-    assert "15m of notice are required" in str(error)
+    assert "15 min of notice are required" in str(error)
     assert error.advice_text().startswith("Ask for 20")
     later = rig.now_ms + 60 * MINUTE_MS
     assert rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=later).not_before_ms == later

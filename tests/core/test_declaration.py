@@ -85,9 +85,9 @@ def test_vm_that_arrives_takes_the_deadline_of_its_host() -> None:
 @pytest.mark.parametrize(
     ("window_s", "severity", "problem"),
     [
-        (14 * DAY_S - 1, Severity.ROUTINE, "requires 14d for routine work"),
-        (DAY_S - 1, Severity.URGENT, "requires 1d for urgent work"),
-        (90 * DAY_S + 1, Severity.URGENT, "allows 90d at most"),
+        (14 * DAY_S - 1, Severity.ROUTINE, "requires 14 d for routine work"),
+        (DAY_S - 1, Severity.URGENT, "requires 1 d for urgent work"),
+        (90 * DAY_S + 1, Severity.URGENT, "allows 90 d at most"),
         (30 * DAY_S, Severity.ROUTINE, "after the deadline of the maintenance"),
     ],
 )

@@ -183,7 +183,7 @@ def test_hosts_follow_no_test_that_cannot_be_planned() -> None:
         ("nothing", DAY_S, "shop has no group"),
         ("spare", DAY_S, "no VM on its hosts"),
         ("everywhere", DAY_S, "on all of the owner's hosts"),
-        ("trial", 4 * DAY_S, "observation of at most 3d"),
+        ("trial", 4 * DAY_S, "observation of at most 3 d"),
         ("", 1, "no test group is named"),
     ],
 )

@@ -127,7 +127,7 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
         NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
     NoticePolicy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
     least_s = NOTICE_S[impact]
-    least = f"{impact.value} 0s of notice; the least is {duration_text(least_s)}"
+    least = f"{impact.value} 0 s of notice; the least is {duration_text(least_s)}"
     with pytest.raises(ValueError, match=least):
         NoticePolicy(
             notice_s={each: given for each, given in NOTICE_S.items() if each is not impact}

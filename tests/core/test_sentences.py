@@ -144,7 +144,7 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             after(PutOff(60_001), first=asked),
             "operation.put-off",
-            "op-1 is put off by 1m 1s: the service's clock is set forward",
+            "op-1 is put off by 1 min 1 s: the service's clock is set forward",
         ),
         (asked, "group.enabled", "Scheduled Events is enabled for web"),
         (asked, "document.updated", "document web is at 1"),

@@ -73,7 +73,7 @@ def test_group_names_labels_once(apart: tuple[str, ...], together: tuple[str, ..
 @pytest.mark.parametrize("notice_s", [1, 299, 901])
 def test_terminate_notice_is_five_to_fifteen_minutes(notice_s: int) -> None:
     """A terminate notice is five to fifteen minutes, or none. Source: N-1."""
-    with pytest.raises(FleetContradiction, match="give 5m to 15m"):
+    with pytest.raises(FleetContradiction, match="give 5 min to 15 min"):
         Group("g", terminate_notice_s=notice_s)
     assert Group("g", terminate_notice_s=300).terminate_notice_s == 300
 

@@ -56,7 +56,7 @@ def test_overrun_opens_an_incident_once_and_closes_it_with_the_work() -> None:
     rig.tell(DriverDone(number, 1))
     [closed] = tickets(rig)
     assert (closed.state, closed.closed_ms) == (TicketState.CLOSED, rig.now_ms)
-    assert closed.action == "the work ended 3m after the planned close"
+    assert closed.action == "the work ended 3 min after the planned close"
     rig.check_replay()
 
 

@@ -45,7 +45,7 @@ def test_defaults_are_sound() -> None:
         ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "requires proxy_secret"),
         ('[azure]\ntoken_key = "short"', "is shorter than 32 bytes"),
         ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
-        ("[lifecycle]\nnotice_freeze_s = 60", "Freeze 1m of notice; the least is 15m"),
+        ("[lifecycle]\nnotice_freeze_s = 60", "Freeze 1 min of notice; the least is 15 min"),
     ],
     ids=lambda text: text.rpartition("\n")[2].partition(" ")[0],
 )

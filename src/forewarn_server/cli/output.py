@@ -308,9 +308,9 @@ class Time(str):
 
 
 def when(text: str | None, now_ms: int) -> str:
-    """Return a time, also relative to now: `2026-11-21T03:15:00Z (in 14m 30s)`.
+    """Return a time, also relative to now: `2026-11-21T03:15:00Z (in 14 min 30 s)`.
 
-    A table that is wider than the terminal shows `in 14m 30s` instead.
+    A table that is wider than the terminal shows `in 14 min 30 s` instead.
     """
     if not text:
         return ""
@@ -325,15 +325,15 @@ def to_the_second(text: str) -> str:
 
 
 def offset(by_ms: int) -> str:
-    """Return a time relative to now, in two units: `in 14m 30s`, `2d 3h ago`, `now`."""
+    """Return a time relative to now, in two units: `in 14 min 30 s`, `2 d 3 h ago`, `now`."""
     left_s = abs(by_ms) // 1000
     if left_s == 0:
         return "now"
     parts = []
-    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+    for unit, size_s in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         count, left_s = divmod(left_s, size_s)
         if count:
-            parts.append(f"{count}{unit}")
+            parts.append(f"{count} {unit}")
         elif parts:
             break
     text = " ".join(parts[:2])

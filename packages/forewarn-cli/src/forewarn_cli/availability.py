@@ -157,7 +157,7 @@ def _time(text: str, now_ms: int) -> str:
 
 
 def in_words(ms: int) -> str:
-    """Return a duration with its milliseconds: `2d 3h 4m 5.250s`."""
+    """Return a duration with its milliseconds: `2 d 3 h 4 min 5.250 s`."""
     return duration_text(*divmod(ms, 1000))
 
 

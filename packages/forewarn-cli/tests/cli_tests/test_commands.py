@@ -108,7 +108,7 @@ def test_topology_apply_says_what_it_does(
     file.write_text("[hosts.h1]\nzone = 'a'\n[hosts.h2]\nfault_domain=1\n[vms.x]\nhost='h2'\n")
     words = ("topology", "apply", str(file), "--prune", "--dry-run")
     dry = run(*words)
-    assert "~ host h1\n" in dry.out
+    assert "~ host h1: zone (default) -> a\n" in dry.out
     assert "+ vm x\n" in dry.out
     assert "- vm web-0\n" in dry.out
     assert "2 added (1 group, 1 VM), " in dry.err
@@ -206,7 +206,7 @@ def test_filter_by_what_is_gone_finds_its_history(run: Run) -> None:
 def test_bounds_are_told_as_they_are_typed(run: Run) -> None:
     """A duration is refused in the words it was given in, a time with what it lacks."""
     assert (
-        "must be a duration from -1s to " in run("vm", "reboot", "db-0", "--duration", "400d").err
+        "must be a duration from -1 s to " in run("vm", "reboot", "db-0", "--duration", "400d").err
     )
     without = run("vm", "reboot", "db-0", "--not-before", "2026-11-21T18:30:00")
     assert "a time with its zone such as 2026-11-21T18:30:00Z" in without.err
@@ -269,7 +269,7 @@ def test_work_takes_its_terms(run: Run, live: Live) -> None:
     """Time, duration, text and source reach the document. Source: D-7, D-8, D-9."""
     terms = ("--not-before", "+20m", "--duration", "5m", "--description", "New", "--source", "User")
     asked = run("host", "reboot", "h1", *terms)
-    assert "2027-01-15T08:20:00Z (in 20m)" in asked.out
+    assert "2027-01-15T08:20:00Z (in 20 min)" in asked.out
     live.settle()
     [event] = live.document("web-0")["Events"]
     assert (event["DurationInSeconds"], event["Description"], event["EventSource"]) == (
@@ -295,7 +295,7 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     run("host", "reboot", "h1")
     live.settle()
     events = run("event", "--vm", "web-0")
-    assert "Reboot  Scheduled  2027-01-15T08:15:01Z (in 15m 1s)  op-1" in events.out
+    assert "Reboot  Scheduled  2027-01-15T08:15:01Z (in 15 min 1 s)  op-1" in events.out
     assert len(run("event", "--json").json["events"]) == 2
     document = run("document", "web-0")
     assert document.err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
@@ -351,7 +351,7 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     live.settle()
     why = run("operation", "why", "op-1")
     assert "waits: group web has not approved event" in why.out
-    assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
+    assert "at the latest 2027-01-15T08:15:01Z (in 15 min 1 s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
     assert "running" in run("operation", "approve", event[:6]).out
     command = "`forewarn operation complete op-1`"

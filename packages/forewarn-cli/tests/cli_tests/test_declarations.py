@@ -302,7 +302,7 @@ def test_test_group_is_named_held_and_taken_back(live: Live, run: Run) -> None:
     assert run("maintenance", "declare", name).status == OK
     owner = ("--owner", "shop")
     named = run("declaration", "test-first", name, "--group", "trial", *owner)
-    assert named.out == "group trial of shop on h2, observed for 1d\n"
+    assert named.out == "group trial of shop on h2, observed for 1 d\n"
     reason = ("--reason", "errors on h2")
     held = run("declaration", "hold", name, *owner, *reason)
     assert "its other hosts are held: errors on h2" in held.out

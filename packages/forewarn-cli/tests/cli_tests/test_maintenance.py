@@ -42,7 +42,7 @@ def test_plan_says_where_vms_go_or_whose_room_is_missing(run: Run, live: Live) -
 def test_show_says_whether_vms_return(run: Run) -> None:
     """The way back is asked for together with the time to leave. Source: F-1."""
     run("maintenance", "create", "h1", "--move-vms", "5m", "--return-vms")
-    assert "and return within 20m after the work" in run("maintenance", "show", "m-1").out
+    assert "and return within 20 min after the work" in run("maintenance", "show", "m-1").out
     asked = run("maintenance", "create", "h1", "--return-vms")
     assert "only if they leave first (--move-vms)" in asked.err
 

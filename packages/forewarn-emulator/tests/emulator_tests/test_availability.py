@@ -55,6 +55,6 @@ def test_report_is_shown_for_people(
     printed = capfd.readouterr().out
     assert "availability" in printed
     assert "Reboot" in printed
-    assert "5m" in printed
+    assert "5 min" in printed
     assert main(["availability", "--from", "soon"]) != 0
     assert "is not a time for --from" in capfd.readouterr().err

@@ -36,14 +36,16 @@ def iso8601(at_ms: int) -> str:
 
 
 def duration_text(seconds: int, milli: int = 0) -> str:
-    """Return a duration for people, without units that are zero: `2d`, `1h 30m`, `4.250s`, `0s`."""
+    """Return a duration for people, without units that are zero: `1 h 30 min`, `4.250 s`, `0 s`."""
     sign, seconds = "-" if seconds < 0 else "", abs(seconds)
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)
-    parts = [f"{count}{unit}" for count, unit in ((day, "d"), (hour, "h"), (minute, "m")) if count]
+    parts = [
+        f"{count} {unit}" for count, unit in ((day, "d"), (hour, "h"), (minute, "min")) if count
+    ]
     if second or milli or not parts:
-        parts.append(f"{second}.{milli:03}s" if milli else f"{second}s")
+        parts.append(f"{second}.{milli:03} s" if milli else f"{second} s")
     return sign + " ".join(parts)
 
 

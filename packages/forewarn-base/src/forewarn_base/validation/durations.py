@@ -9,9 +9,10 @@ import re
 
 from forewarn_base.protocol import timestamps
 
-#: Pattern of a duration: seconds, `1h30m`, or ISO 8601 (`PT15M`, `P1DT2H`).
+#: Pattern of a duration: seconds, `1h30m`, `1 h 30 min` or ISO 8601 (`PT15M`, `P1DT2H`).
 DURATION_PATTERN = (
-    r"[0-9]{1,9}s?|(?=[0-9])([0-9]{1,5}d)?([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
+    r"[0-9]{1,9}( ?s)?|(?=[0-9])([0-9]{1,5} ?d)?( ?[0-9]{1,6} ?h)?( ?[0-9]{1,7} ?m(in)?)?"
+    r"( ?[0-9]{1,9} ?s)?"
     r"|P(?=[0-9T])([0-9]{1,5}D)?(T(?=[0-9])([0-9]{1,6}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?"
 )
 #: Pattern of a time: RFC 3339, also without seconds, or `+` and a duration from now.
@@ -21,12 +22,12 @@ TIME_PATTERN = (
 )
 _DURATION = re.compile(DURATION_PATTERN)
 _TIME = re.compile(TIME_PATTERN)
-_PART = re.compile(r"([0-9]+)([dhms]?)")
+_PART = re.compile(r"([0-9]+) ?([dhms]?)")
 _SIZE_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
 
 
 def read_duration_s(text: str) -> int:
-    """Parse a duration such as `90`, `90s`, `1h30m` or `PT1H30M` into seconds.
+    """Parse a duration such as `90`, `90s`, `1h30m`, `1 h 30 min` or `PT1H30M` into seconds.
 
     Raises:
         ValueError: the text is not a duration in one of these formats.
