@@ -332,15 +332,15 @@ def _differences(before: Topology, change: ChangeTopology) -> dict[_Key, _Differ
         ("group", before.groups, change.groups),
         ("vm", before.vms, change.vms),
     )
-    found: dict[_Key, _Differences] = {}
+    by_record: dict[_Key, _Differences] = {}
     for kind, known, records in named:
         for each in records:
             present = known.get(each.name)
             if present is not None and present != each and (some := differences(present, each)):
-                found[kind, each.name] = some
-                if len(found) >= DIFFERENCES_MAX:
-                    return found
-    return found
+                by_record[kind, each.name] = some
+                if len(by_record) >= DIFFERENCES_MAX:
+                    return by_record
+    return by_record
 
 
 def _places(before: Topology, change: ChangeTopology) -> dict[tuple[str, str], dict[str, str]]:

@@ -172,9 +172,9 @@ class Forwarder:
         """
         headers = dict(scope["headers"])
         credentials = headers.get(b"authorization", b""), headers.get(b"cookie", b"")
-        if asked := _key_asked_for(scope):
-            if self._waiting[*credentials, asked]:
-                await refusal(AnswerPending(key=asked.decode("latin-1")))(scope, receive, send)
+        if key := _key_asked_for(scope):
+            if self._waiting[*credentials, key]:
+                await refusal(AnswerPending(key=key.decode("latin-1")))(scope, receive, send)
                 return
         elif scope["method"] == "POST" and b"idempotency-key" in headers:
             waiting = (*credentials, headers[b"idempotency-key"])

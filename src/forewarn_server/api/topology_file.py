@@ -188,9 +188,9 @@ def _flat(form: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, list):
-        return _short(", ".join(map(str, value)))
     text = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, list):
+        text = ", ".join(map(str, value))
     return text if len(text) <= SHOWN_LENGTH_MAX else f"{text[: SHOWN_LENGTH_MAX - 1]}…"
 
 

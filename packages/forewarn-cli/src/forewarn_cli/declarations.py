@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
@@ -225,7 +227,10 @@ def _choose(
         chosen.require_place()
     client = client_of(common)
     if rule is not None:
-        return _send_by_rule(client, id_, chosen, rule, common, dry_run=dry_run)
+        members = rule_of(text_of(rule))
+        choices = [{**each, **members} for each in _places(client, id_, chosen)]
+        with _rule_named(rule):
+            return _send(client, id_, choices, common, dry_run=dry_run)
     if file is not None:
         numbered = choices_of(text_of(file))
         if not numbered:
@@ -240,24 +245,6 @@ def _choose(
     choice: dict[str, object] = {**chosen.named}
     choice |= {name: each for name, each in given.items() if each}
     return _send(client, id_, [choice], common, dry_run=dry_run)
-
-
-def _send_by_rule(
-    client: ApiClient,
-    id_: str,
-    chosen: ChosenVms,
-    file: str,
-    common: ServerOptions,
-    *,
-    dry_run: bool,
-) -> int:
-    """Choose by the rule of a file, and return the exit status."""
-    members = rule_of(text_of(file))
-    choices = [{**each, **members} for each in _places(client, id_, chosen)]
-    try:
-        return _send(client, id_, choices, common, dry_run=dry_run)
-    except ApiRefused as refused:
-        raise _in_rule(refused, file) from refused
 
 
 def _start_of_opening(client: ApiClient, id_: str, chosen: ChosenVms, *, number: int) -> str:
@@ -550,17 +537,21 @@ _CHOICE = re.compile(r"\bchoices\[(\d+)\](?:\.(\w+))?")
 _OF_RULE = re.compile(r"\bchoices\[\d+\]\.(?:within\.|(?=otherwise|approve))")
 
 
-def _in_rule(refused: ApiRefused, file: str) -> ApiRefused:
-    """Return a refusal that names members of the rule's file instead of members of the call."""
-    text = _OF_RULE.sub("", str(refused))
-    if text == str(refused):
-        return refused
-    return ApiRefused(
-        status=refused.status,
-        code=refused.code,
-        message=f"{'The rule' if file == '-' else file}: {text}",
-        advice=refused.advice_text(),
-    )
+@contextmanager
+def _rule_named(file: str) -> Iterator[None]:
+    """Have a refusal name members of the rule's file instead of members of the call."""
+    try:
+        yield
+    except ApiRefused as refused:
+        text = _OF_RULE.sub("", str(refused))
+        if text == str(refused):
+            raise
+        raise ApiRefused(
+            status=refused.status,
+            code=refused.code,
+            message=f"{'The rule' if file == '-' else file}: {text}",
+            advice=refused.advice_text(),
+        ) from refused
 
 
 def _in_lines(refused: ApiRefused, lines: tuple[int, ...]) -> ApiRefused:

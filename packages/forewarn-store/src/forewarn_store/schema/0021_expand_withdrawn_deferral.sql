@@ -1,5 +1,5 @@
--- A request for a later hand-back deadline may be withdrawn by its owner (T-4). SQLite cannot change
--- a check, so the table is made again; the previous version does not know it.
+-- A request for a later hand-back deadline may be withdrawn by its owner (T-4). SQLite cannot
+-- change a check, so the table is made again; the previous version does not know it.
 ALTER TABLE owner_deferral RENAME TO owner_deferral_before;
 CREATE TABLE owner_deferral (
     key TEXT PRIMARY KEY,
