@@ -539,7 +539,7 @@ _OF_RULE = re.compile(r"\bchoices\[\d+\]\.(?:within\.|(?=otherwise|approve))")
 
 @contextmanager
 def _rule_named(file: str) -> Iterator[None]:
-    """Have a refusal name members of the rule's file instead of members of the call."""
+    """Name members of the rule's file instead of members of the call, in a refusal."""
     try:
         yield
     except ApiRefused as refused:
