@@ -26,6 +26,7 @@ def rfc1123(at_ms: int) -> str:
     return f"{weekday}, {day:02} {_MONTHS[month - 1]} {year:04} {_clock_of(second)} GMT"
 
 
+@lru_cache(TIMES_REMEMBERED)  # thousands of hosts in one answer share a few times
 def iso8601(at_ms: int) -> str:
     """Return `2016-09-19T18:29:47.250Z`; a fraction of zero is omitted."""
     days, second = divmod(at_ms // 1000, 86_400)
