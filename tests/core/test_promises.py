@@ -2,12 +2,13 @@
 
 import pytest
 
-from forewarn_base.protocol.timestamps import parse
-from forewarn_base.values import replace
-from forewarn_core.fleet.availability import Availability, Period, availability
-from forewarn_core.fleet.availability_records import AvailabilityKind, AvailabilityRecord
-from forewarn_core.fleet.impact import Cause
-from forewarn_core.fleet.promises import Promises, PromisesBy, divided, promises, quantile, spans
+from forewarn.core.availability import Availability, Period, availability
+from forewarn.core.availability_records import AvailabilityKind, AvailabilityRecord
+from forewarn.core.impact import Cause
+from forewarn.core.outcomes import EventResult
+from forewarn.core.promises import Promises, PromisesBy, divided, promises, quantile, spans
+from forewarn.protocol.timestamps import parse
+from forewarn.values import replace
 from tests.core.rig import MINUTE_MS, START_MS, small
 from tests.core.test_availability import of_rig
 
@@ -80,6 +81,20 @@ def test_events_count_where_they_started() -> None:
     running = event("D", at_ms=0)
     assert of(before, after, ON_TIME, running).events == 2
     assert of(ON_TIME, event("A", at_ms=0)).events == 1
+
+
+def test_event_of_a_group_that_was_handed_over_counts_once() -> None:
+    """For each owner, and for all of them; also if the group comes back to an owner. T-15, T-13."""
+    sold = event("A", at_ms=2_100_000, result=EventResult.UNKNOWN)
+    bought_back = event("A", at_ms=2_200_000, owner="bank", result=EventResult.UNKNOWN)
+    records = [sold, bought_back, event("A", result=EventResult.COMPLETED)]
+    report = report_of(PERIOD, *records)
+    parts = divided(PromisesBy.OWNER, records, report, report_of=report_of)
+    counts = {each.name: each.events for each in parts} | {"all": of(*records).events}
+    assert counts == {"shop": 1, "all": 1}, f"T-15: one event counts as {counts}"
+    started = [sold, event("A", at_ms=0, result=EventResult.UNKNOWN)]
+    assert of(*started).events == 1
+    assert of(*started).last_host_ms == PERIOD.at_ms - ON_TIME.announced_ms
 
 
 def test_maintenance_lasts_from_its_first_announcement_to_its_last_end() -> None:

@@ -21,10 +21,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from forewarn_base.errors import CallerError
-from forewarn_base.protocol.timestamps import iso8601
-from forewarn_base.values import value
-from forewarn_core.fleet.availability_records import AvailabilityKind, AvailabilityRecord
+from forewarn.core.availability_records import AvailabilityKind, AvailabilityRecord
+from forewarn.core.outcomes import EventResult
+from forewarn.errors import CallerError
+from forewarn.protocol.timestamps import iso8601
+from forewarn.values import value
 
 #: A VM, its group and its owner.
 TenureKey: TypeAlias = tuple[str, str, str]
@@ -184,9 +185,16 @@ def disturbed_span(event: AvailabilityRecord, at_ms: int) -> Span:
 
 
 def events_of(records: Iterable[AvailabilityRecord]) -> Iterator[AvailabilityRecord]:
-    """Yield the records of events, once each: an event may be both Started and ended in a list."""
+    """Yield the records of events, once each: an event may be both Started and ended in a list.
+
+    A record of a handover is no end: the group may have come back to the owner since.
+    """
     events = [each for each in records if each.kind is AvailabilityKind.EVENT]
-    ended = {(each.event, each.owner) for each in events if each.at_ms}
+    ended = {
+        (each.event, each.owner)
+        for each in events
+        if each.at_ms and each.result is not EventResult.UNKNOWN
+    }
     for each in events:
         if each.at_ms or (each.event, each.owner) not in ended:
             yield each

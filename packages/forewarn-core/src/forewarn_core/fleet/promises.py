@@ -77,13 +77,13 @@ class Promises:
 
 
 def promises(name: str, records: Iterable[AvailabilityRecord], report: Availability) -> Promises:
-    """Return the figures of events and of the VMs in a report; O(records)."""
+    """Return the figures of events and of the VMs in a report; O(records).
+
+    An event whose group was handed over has several records, of which the last counts.
+    """
     period = report.period
-    events = [
-        each
-        for each in events_of(list(records))
-        if period.from_ms <= each.started_ms < period.to_ms
-    ]
+    newest = {each.event: each for each in events_of(list(records))}
+    events = [each for each in newest.values() if period.from_ms <= each.started_ms < period.to_ms]
     announced = [each for each in events if 0 < each.announced_ms < each.started_ms]
     promised = [each for each in events if each.notice_s]
     by_policy = [each for each in announced if each.approved_ms == each.announced_ms]
