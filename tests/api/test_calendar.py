@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn_base.settings import OperatorSettings
-from forewarn_core.access.roles import Role
-from forewarn_server.api.icalendar import text
-from tests.api.live import FLEET, SETTINGS, TOKEN, Live
+from forewarn.access.roles import Role
+from forewarn.api import calendar_routes
+from forewarn.api.icalendar import text
+from forewarn.core.declarations import ResourceState
+from forewarn.settings import OperatorSettings
+from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 
 LINE = re.compile(r"([A-Z-]+)((?:;[A-Z-]+=[^:;]+)*):([^\x00-\x08\x0a-\x1f\x7f]*)")
@@ -74,6 +76,20 @@ def read(body: bytes) -> list[dict[str, str]]:
     return events
 
 
+def check_revisions(before: list[dict[str, str]], after: list[dict[str, str]]) -> set[str]:
+    """Check that each changed event is a later revision; return the UIDs of these. Source: T-1."""
+    old = {each["UID"]: each for each in before}
+    changed = [(old[e["UID"]], e) for e in after if e["UID"] in old and e != old[e["UID"]]]
+    for one, other in changed:
+        numbers = one["SEQUENCE"], other["SEQUENCE"]
+        names = [name for name in other if other[name] != one.get(name)]
+        assert int(numbers[1]) > int(numbers[0]), (
+            f"T-1: {names} of {other['SUMMARY']!r} changed, and SEQUENCE went from {numbers[0]} "
+            f"to {numbers[1]}"
+        )
+    return {each["UID"] for _, each in changed}
+
+
 def test_calendar_has_the_own_windows_and_the_deadline(live: Live) -> None:
     """With the token as password; a choice keeps the UID and counts the revision. Source: T-1."""
     headers = basic(live.add_token("calendar", Role.VIEWER, "shop"))
@@ -92,9 +108,10 @@ def test_calendar_has_the_own_windows_and_the_deadline(live: Live) -> None:
     choice = {"vm": "web-1", "at": "2027-01-20T02:00:00+01:00"}
     as_admin(live, "POST", "/v1/declarations/m-1/choices", {"choices": [choice]})
     live.planned()
-    chosen = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)[1]
-    assert chosen["UID"] == second["UID"]
-    assert int(chosen["SEQUENCE"]) > int(second["SEQUENCE"])
+    after = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)
+    chosen = after[1]
+    changed = check_revisions([first, second, deadline], after)
+    assert changed >= {second["UID"], deadline["UID"]}, "the choice, and one host fewer to choose"
     assert chosen["LAST-MODIFIED"] > second["LAST-MODIFIED"]
     times = (chosen["DTSTART"], chosen["DTEND"], chosen["STATUS"])
     assert times == ("20270120T010000Z", "20270120T011000Z", "CONFIRMED")
@@ -118,3 +135,52 @@ def test_token_as_password_reads_only_the_calendar(live: Live) -> None:
 def test_text_is_escaped() -> None:
     """Separators are escaped, line ends are written out, controls are left out."""
     assert text("a;b,c\\d\r\ne\x00\x1b") == r"a\;b\,c\\d\ne"
+
+
+def test_granted_deferral_is_a_later_revision(live: Live) -> None:
+    """So are the window of its host, and the deadline that is no longer that of the host. T-1."""
+    as_admin(live, "PUT", "/v1/policy", {"deferral_limit": "30d"})
+    headers = basic(live.add_token("calendar", Role.VIEWER, "shop"))
+    before = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)
+    live.advance(60)
+    form = {"vm": "web-1", "until": "2027-02-03T08:00:00Z", "reason": "A demonstration."}
+    reply = as_admin(live, "POST", "/v1/declarations/m-1/deferrals", form)
+    assert reply.json["deferrals"][0]["state"] == "granted", reply.json
+    live.planned()
+    after = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)
+    changed = check_revisions(before, after)
+    assert {before[1]["UID"], before[2]["UID"]} <= changed, "h2, and the deadline without h2"
+    assert len({each["UID"] for each in after} - {each["UID"] for each in before}) == 1
+
+
+@pytest.mark.parametrize("change", ["choose", "hold", "resume"])
+def test_answer_during_a_pause_is_a_later_revision(live: Live, change: str) -> None:
+    """Nothing is planned until the maintenance goes on: the answer alone counts. T-1, T-8."""
+    headers = basic(live.add_token("calendar", Role.VIEWER, "shop"))
+    as_admin(live, "PUT", "/v1/groups/test", {"owner": "shop"})
+    as_admin(live, "PUT", "/v1/vms/web-0", {"host": "h1", "group": "test"})
+    path, of_shop = "/v1/declarations/m-1", {"owner": "shop", "reason": "A smoke test fails."}
+    forms: dict[str, tuple[str, Json]] = {
+        "choose": ("choices", {"choices": [{"vm": "web-1", "release": True}]}),
+        "hold": ("hold", of_shop),
+        "resume": ("resume", {"owner": "shop"}),
+    }
+    as_admin(live, "POST", f"{path}/first-group", {"owner": "shop", "group": "test"})
+    if change == "resume":
+        as_admin(live, "POST", f"{path}/hold", of_shop)
+    as_admin(live, "POST", "/v1/maintenances/m-1/pause", {})
+    live.planned()
+    before = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)
+    live.advance(60)
+    route, form = forms[change]
+    reply = as_admin(live, "POST", f"{path}/{route}", form)
+    assert reply.status == 200, reply.json
+    after = read(live.call("GET", "/v1/declarations.ics", headers=headers).body)
+    changed = check_revisions(before, after)
+    assert changed >= {before[1]["UID"], before[2]["UID"]}, "h2, and whether to choose for h2"
+
+
+def test_calendar_has_a_sentence_for_each_state() -> None:
+    """A state without one would leave the owner without a calendar. Source: T-1."""
+    lasting = set(ResourceState) - {ResourceState.WITHDRAWN}  # its declaration has ended
+    assert lasting - calendar_routes._ENDED - calendar_routes._MEANINGS.keys() == set()

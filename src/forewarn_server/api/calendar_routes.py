@@ -28,6 +28,7 @@ _MEANINGS = {
     ResourceState.DISPLACED: "The chosen time cannot be kept: choose again.",
     ResourceState.RELEASED: "Handed back: the work may start at any time.",
     ResourceState.DUE: "The deadline has passed: this is the planned time.",
+    ResourceState.HELD: "You hold the host after your test: no choice counts before the deadline.",
     ResourceState.ANNOUNCED: "The work is announced.",
     ResourceState.STARTED: "The work has started.",
 }

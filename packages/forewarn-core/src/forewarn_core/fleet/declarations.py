@@ -79,7 +79,7 @@ class DeclaredResource:
     start_ms: int
     choice: OwnerChoice | None = None
     deferral: Deferral | None = None
-    #: When the plan, the work on the host or a choice for it last changed.
+    #: When the plan, the work on the host, or a choice or order for it last changed.
     changed_ms: int = 0
     #: Whether other owners have VMs on the host.
     shared: bool = False
@@ -289,7 +289,9 @@ def _changed_ms(state: State, maintenance: Maintenance, host: str) -> int:
     assert maintenance.declaration is not None
     number, plan = maintenance.number, state.plans.get(maintenance.plan)
     times = [maintenance.declaration.declared_ms, plan.made_ms if plan else 0]
-    for owner in owners_on(state, host):
+    owners, first_groups = owners_on(state, host), maintenance.declaration.first_groups
+    times += [each.changed_ms for each in first_groups if each.owner in owners]
+    for owner in owners:
         choice = choice_of(state, number, host, owner=owner)
         times += [choice.made_ms, choice.displaced_ms or 0] if choice else []
         deferral = deferral_of(state, number, host, owner=owner)

@@ -157,6 +157,8 @@ class FirstGroup:
     #: When work on a host with VMs of the group last ended, ms since the epoch UTC; 0: not yet.
     #: VMs that leave such a host later take their observation period with them.
     tested_ms: int = 0
+    #: When the owner last named the group, or held or resumed its hosts, ms since the epoch UTC.
+    changed_ms: int = 0
 
 
 @value

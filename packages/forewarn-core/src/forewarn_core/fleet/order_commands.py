@@ -39,9 +39,10 @@ def name_first_group(draft: Draft, word: stimuli.NameFirstGroup) -> tuple[int, .
         text = f"{word.by} wants no test first in {maintenance.id}"
         return _record(draft, maintenance, word.owner, None, text=text)
     held = before.held if before else ""
-    first_group = FirstGroup(word.owner, word.group, word.observation_s, held)
-    if before and before.group == word.group:
-        first_group = replace(first_group, tested_ms=before.tested_ms)
+    tested_ms = before.tested_ms if before and before.group == word.group else 0
+    first_group = FirstGroup(
+        word.owner, word.group, word.observation_s, held, tested_ms, changed_ms=draft.now_ms
+    )
     _check_agreed(draft, _ordered(maintenance, word.owner, first_group), word.owner)
     text = f"{word.by} wants group {word.group} to be the first in {maintenance.id}"
     text = f"{text}, and observes it for {duration_text(word.observation_s)}"
@@ -66,7 +67,7 @@ def hold(draft: Draft, word: stimuli.HoldHosts) -> tuple[int, ...]:
         raise OrderRefused(maintenance=maintenance.id, problem=problem)
     does = "holds" if word.reason else "no longer holds"
     text = f"{word.by} {does} the hosts after the test in {maintenance.id}"
-    first_group = replace(before, held=word.reason)
+    first_group = replace(before, held=word.reason, changed_ms=draft.now_ms)
     return _record(draft, maintenance, word.owner, first_group, text=with_reason(text, word.reason))
 
 
