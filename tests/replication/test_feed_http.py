@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn_core.requests import EnableRequest
 from forewarn_metadata.replication import feed_client, server
@@ -412,19 +413,45 @@ def test_follower_that_lags_behind_a_node_sends_it_nothing(tmp_path: Path) -> No
     run(story())
 
 
-def test_node_leaves_information_that_is_old(tmp_path: Path) -> None:
-    """The age is in each answer, and another control plane is asked. Source: H-3, H-5."""
+@pytest.mark.parametrize("shows_it", [False, True], ids=["200", "304"])
+def test_node_leaves_information_that_is_old(tmp_path: Path, *, shows_it: bool) -> None:
+    """The age is in each answer, also where nothing is new; another one is asked. H-3, H-5."""
 
     async def story() -> None:
         old, good = await Feed(tmp_path / "a").start(), await Feed(tmp_path / "b").start()
+        if shows_it:
+            await (await old.node("n1")).stop()
         old.server.state_age(lambda: 60_000)
         assert (await old.http("n1", instance="i")).headers["age"] == "60"
-        node = Node(f"{old.address}, {good.address}", "n1", tmp_path)
+        both = f"{old.address}, {good.address}"
+        node = Node(both, "n1", old.directory)
         await node.start()
-        assert node.feed_client.address == good.address
+        followed = node.feed_client.address
+        assert followed == good.address, "H-5: the node follows information of 60 s ago"
         await node.stop()
         await old.stop()
         await good.stop()
+
+    run(story())
+
+
+def test_repeated_whole_of_one_number_is_confirmed_again(tmp_path: Path) -> None:
+    """A failed publication is repeated under its number: what was shown before is not it. M-4."""
+    again = replace(WHOLE, publications=(shown("web", 1), shown("db", 2)))
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        tag = (await feed.http("n1", instance="i")).headers["etag"]
+        await feed.http("n1", instance="i", If_None_Match=tag)
+        assert feed.server.nodes.shown("n1") == WHOLE.sequence
+        feed.server.apply(again)
+        waits = feed.server.confirmed(again.sequence, LIMIT_S, ["n1"])
+        assert not waits.done(), "M-4: what the node showed before confirms the repetition"
+        new = await feed.http("n1", instance="i", If_None_Match=tag)
+        assert (new.status, waits.done()) == (200, False), "M-4: the old tag confirms the new part"
+        await feed.http("n1", instance="i", If_None_Match=new.headers["etag"])
+        assert await waits == ()
+        await feed.stop()
 
     run(story())
 

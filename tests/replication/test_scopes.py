@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_core.requests import ApprovalRequest, EnableRequest
-from forewarn_metadata.replication.feed_client import FeedLost
-from forewarn_metadata.replication.messages import Caller, DocumentChange, PollReport
+from forewarn.replication.feed_client import FeedLost
+from forewarn.replication.messages import Caller, DocumentChange, PollReport, VmPoll
+from forewarn.replication.requests import ApprovalRequest, EnableRequest, OutcomeRequest
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WEB_1, WHOLE, Feed, Node, caller, shown, token_of
 
@@ -320,13 +320,18 @@ def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
         foreign = await feed.ask(two, ApprovalRequest("db_0", ("A",), "10.0.0.1"))
         assert own.accepted
         assert not foreign.accepted
-        with pytest.raises(FeedLost):
-            await two.feed_client.ask(EnableRequest("db_0"))
-        two.feed_client.tell(PollReport({"web": 0, "db": 0}))
+        feed.control.outcomes["db_0", "A"] = "{}"
+        for request in (EnableRequest("db_0"), OutcomeRequest("db_0", "A")):
+            with pytest.raises(FeedLost):
+                await two.feed_client.ask(request)
+        polls = tuple(VmPoll(vm, f"client of {vm}", 0) for vm in ("web_1", "db_0", "nobody"))
+        two.feed_client.tell(PollReport({"web": 0, "db": 0}, polls))
         await until(lambda: feed.control.groups != [])
         assert [request.vm for request in feed.control.approvals] == ["web_1"]
         assert (feed.control.enabled, feed.control.groups) == ([], [frozenset({"web"})])
-        assert [what.split()[2] for what in feed.server.troubles().refused] == ["n2"] * 3
+        clients = feed.control.clients
+        assert clients == {"web_1": "client of web_1"}, f"M-5: n2 reports the polls of {clients}"
+        assert [what.split()[2] for what in feed.server.troubles().refused] == ["n2"] * 4
         await two.stop()
         await feed.stop()
 
