@@ -529,3 +529,19 @@ def test_owner_rests_from_the_return_of_its_vms() -> None:
     (_, _, left), (_, back, returned), (_, then, _), _ = moves
     assert back - left < 60, f"v0 waits {back - left} min for its way back"
     assert then - returned >= 60, f"its owner rests {then - returned} min after v0 is back"
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["under-work", "done"])
+def test_owner_does_not_rest_between_the_hosts_of_a_wave(*, done: bool) -> None:
+    """Its VM has left the first host, whose wave disturbs the owner once. Source: F-3, F-4."""
+    rig = fleet(4, spare=2, policy=NoticePolicy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
+    rig.tell(ChangeTopology(groups=(Group("g0", owner="ann"), Group("g1", owner="ann"))))
+    number = rig.start("h0", "h1", move_s=600)
+    assert rig.working(number).keys() == {"h0", "h1"}, "both hosts are in one wave"
+    move = begun(rig, "h0", "v0", number)
+    rig.finish(move)
+    if done:
+        rig.finish(rig.working(number)["h0"])
+    second = begun(rig, "h1", "v1", number)
+    waits = rig.waits(number, "h1") if second.state is not OperationState.RUNNING else None
+    assert second.state is OperationState.RUNNING, f"F-3: approved work on h1 waits for {waits}"

@@ -15,7 +15,7 @@ from forewarn_core.planning.policy import MaintenancePolicy
 from forewarn_core.rules.blockers import code_of
 from forewarn_core.rules.local_time import Window
 from tests.planning.test_rules import blocked, planned
-from tests.planning.worlds import MINUTE_MS, NOW_MS, World, everyone, learning_worlds
+from tests.planning.worlds import DAY_MS, MINUTE_MS, NOW_MS, World, everyone, learning_worlds
 
 BY_MODEL = MaintenancePolicy(
     duration_percentile=90, duration_label="model", duration_samples=10, notice_s=900
@@ -60,16 +60,30 @@ def test_hosts_without_the_label_show_nothing() -> None:
     assert learned(bare, replace(BY_MODEL, duration_label="zone"))[0].label == "zone=z1"
 
 
-def test_wave_lasts_as_long_as_its_slowest_host() -> None:
-    """Each host has the duration of its model, and the third what was asked. Source: F-9."""
+@pytest.mark.parametrize("models", ["xyz", "yxz", "zyx"])
+def test_wave_lasts_as_long_as_its_slowest_host(models: str) -> None:
+    """Each host has the duration of its model, and model z what was asked. Source: F-9."""
     state = FleetState(samples=took(*[90] * 10) + took(*[5] * 10, model="y"))
-    found = planned(hosts("x", "y", "z"), BY_MODEL, state, duration_s=1200)
+    found = planned(hosts(*models), BY_MODEL, state, duration_s=1200)
     lasts_ms = {each.host: each.latest_end_ms - each.latest_start_ms for each in found.entries}
-    minutes = {host: each // MINUTE_MS for host, each in lasts_ms.items()}
-    assert minutes == {"h0": 90, "h1": 5, "h2": 20}
+    minutes = [lasts_ms[f"h{n}"] // MINUTE_MS for n in range(3)]
+    assert minutes == [{"x": 90, "y": 5, "z": 20}[each] for each in models]
     [wave] = found.waves
-    assert wave.latest_end_ms - wave.latest_start_ms == 90 * MINUTE_MS
+    lasts_min = (wave.latest_end_ms - wave.latest_start_ms) // MINUTE_MS
+    assert lasts_min == 90, f"F-9: the wave of hosts of {minutes} min lasts {lasts_min} min"
     assert [each.label for each in found.learned] == ["model=x", "model=y"]
+
+
+@pytest.mark.parametrize("models", ["xy", "yx"])
+def test_wave_waits_for_an_opening_for_its_slowest_host(models: str) -> None:
+    """Only the fast host fits into what is left of the window today. Source: F-9, F-7."""
+    policy = replace(BY_MODEL, windows=(Window("night", from_min=0, to_min=100),))
+    state = FleetState(samples=took(*[90] * 10) + took(*[5] * 10, model="y"))
+    found = planned(hosts(*models), policy, state)
+    for each in found.entries:
+        opens_ms = NOW_MS + (each.latest_start_ms - NOW_MS) // DAY_MS * DAY_MS
+        over_min = (each.latest_end_ms - opens_ms) // MINUTE_MS - 100
+        assert over_min <= 0, f"F-7: {each.host} works until {over_min} min after the window"
 
 
 def test_window_must_be_open_for_what_was_learned() -> None:

@@ -242,6 +242,18 @@ def test_owner_rests() -> None:
     assert planned(fleet, policy, state).waves[0].earliest_start_ms == NOW_MS + 6 * HOUR_MS
 
 
+def test_vms_without_an_owner_do_not_rest() -> None:
+    """They are nobody's: no two of them are the same owner's. Source: F-3."""
+    fleet = fleet_of("a", "b", "c", owners={"c": "ann"})
+    policy = MaintenancePolicy((Budget(Scope.FLEET, 1),), owner_rest_s=6 * 3600)
+    found = planned(fleet, policy)
+    starts = [wave.latest_start_ms for wave in found.waves]
+    apart_h = (max(starts) - min(starts)) / HOUR_MS
+    assert apart_h < 6, f"F-3: hosts of nobody's VMs and of ann's are {apart_h} h apart"
+    state = FleetState(owners_disturbed=(("", NOW_MS + HOUR_MS),))
+    assert planned(fleet, policy, state).waves == found.waves
+
+
 def test_operation_fits_into_its_window() -> None:
     """An operation whose time does not fit waits for the next opening. Source: F-7."""
     night = Window("night", from_min=120, to_min=240)
