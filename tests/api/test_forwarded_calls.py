@@ -39,7 +39,14 @@ class Pair:
         forwarder = Forwarder(ActiveProcess(lambda: self.active, lambda: LEASE))
         app = build_app(control, store, settings=settings, forwarder=forwarder)
         self.follower = self.live.beside(start_operator(app, "127.0.0.1:0", settings.operator))
+        self._forwarding = app
         self.token = self.live.add_token("ben", Role.OPERATOR)
+
+    def follower_at(self, socket: Path) -> UnixConnection:
+        """Serve the follower at a Unix socket, too; return a connection to it."""
+        operator = self.live.daemon.settings.operator
+        self.live.beside(start_operator(self._forwarding, f"unix:{socket}", operator))
+        return UnixConnection(str(socket), LIMIT_S)
 
     def records(self) -> list[Json]:
         """Return the audit."""
@@ -95,6 +102,20 @@ def test_origin_of_a_forwarded_call_is_recorded(pair: Pair) -> None:
     assert pair.records()[-1]["address"] == HERE
     entries = pair.live.get("/v1/history?host=h1")["entries"]
     assert entries[0]["actor"] == f"operator ben at {HERE}"
+
+
+def test_caller_at_a_followers_socket_states_no_origin(pair: Pair, tmp_path: Path) -> None:
+    """It has no address: the follower's proof must not vouch for one in its headers. P-1, P-7."""
+    connection = pair.follower_at(tmp_path / "follower.sock")
+    stated = {"Forewarn-Origin": "192.0.2.1", "Forewarn-Lease": "guessed"}
+    headers = {**bearer(pair.token), **stated, "Content-Type": "application/json"}
+    connection.request("PUT", "/v1/hosts/h1", "{}", headers)
+    assert connection.getresponse().status == 201
+    connection.close()
+    address = pair.records()[-1]["address"]
+    assert address in {"", "127.0.0.1"}, f"P-7: the audit has the stated address {address}"
+    [entry] = pair.live.get("/v1/history?host=h1")["entries"]
+    assert "192.0.2.1" not in entry["actor"], f"P-7: history has {entry['actor']}"
 
 
 def test_strangers_at_a_follower_lock_out_nobody_else(pair: Pair) -> None:
