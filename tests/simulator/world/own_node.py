@@ -143,11 +143,16 @@ class _Endpoint(FeedEndpoint):
     """The feed's application; what ends it by a bug ends the world."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request.
+
+        After the process was killed, Python closes the coroutine without a running loop, or in that
+        of another process: what its `finally` then raises belongs to the loop that is over.
+        """
+        loop = asyncio.get_running_loop()
         try:
             await super().__call__(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - uvicorn would only log it
-            asyncio.get_running_loop().call_soon(_raise_it, error)
+            loop.call_soon(_raise_it, error)
 
 
 def _raise_it(error: Exception) -> None:
