@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import forewarn
@@ -32,8 +32,11 @@ def polled(dialogue: Dialogue, date: str, *, asked_ms: int, answered_ms: int) ->
     return dialogue.ahead_ms
 
 
+@example(0, [(0, 0, 0)])
+@example(0, [(1, 1, 999), (1, 1, 0)])
+@example(0, [(900, 0, 999)])
 @given(
-    st.integers(-HOUR_MS, HOUR_MS),
+    st.just(0) | st.integers(-HOUR_MS, HOUR_MS),
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(0, 999)), min_size=1),
 )
 def test_difference_of_clocks_is_known_to_the_seconds_of_a_date(
@@ -50,7 +53,7 @@ def test_difference_of_clocks_is_known_to_the_seconds_of_a_date(
     assert abs(dialogue.ahead_ms - ahead_ms) < DATE_MS + 900
     assert all(abs(move) < DATE_MS + 900 for move in moves[1:])
     if not ahead_ms:
-        assert dialogue.ahead_ms == 0
+        assert dialogue.ahead_ms == 0, f"C-11: equal clocks differ by {dialogue.ahead_ms} ms"
 
 
 def test_answer_that_was_held_or_late_moves_no_clock() -> None:

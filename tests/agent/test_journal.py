@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forewarn.agent import journal as module
 from forewarn.agent.journal import Journal, JournalLocked, JournalLost, JournalOpen, newest
-from tests.agent.power_cuts import CutDisk, PowerCutError
+from tests.agent.power_cuts import SECTOR, CutDisk, PowerCutError
 
 
 @pytest.fixture
@@ -128,9 +128,14 @@ CALLS_MAX = 12
 SIZE_MAX = 5000
 
 
-def lost(monkeypatch: pytest.MonkeyPatch, root: Path, *, honest: bool) -> int:
-    """Live and lose power again and again; return how often a written state was not read."""
+def lost(monkeypatch: pytest.MonkeyPatch, root: Path, *, honest: bool, grows: bool = False) -> int:
+    """Live and lose power again and again; return how often a written state was not read.
+
+    `grows`: each state is larger than the one before, and a file has room for one state alone.
+    """
     chance, count = random.Random(20261123), 0
+    if grows:
+        monkeypatch.setattr(module, "SLOT_BYTES", SECTOR)
     acknowledged = begun = 0
     for life in range(LIVES):
         directory, after = root / f"{life}", root / f"{life + 1}"
@@ -148,7 +153,8 @@ def lost(monkeypatch: pytest.MonkeyPatch, root: Path, *, honest: bool) -> int:
             journal.make_room()
             while True:
                 begun = acknowledged + 1
-                journal.write({"number": begun, "text": "x" * chance.randint(0, SIZE_MAX)})
+                size = begun * SECTOR if grows else chance.randint(0, SIZE_MAX)
+                journal.write({"number": begun, "text": "x" * size})
                 acknowledged = begun
         except PowerCutError:
             journal.close()
@@ -156,11 +162,16 @@ def lost(monkeypatch: pytest.MonkeyPatch, root: Path, *, honest: bool) -> int:
     return count
 
 
+@pytest.mark.parametrize("grows", [False, True], ids=["fits", "grows"])
 def test_state_that_was_written_survives_every_power_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows: bool
 ) -> None:
-    """What is read is the last state that was written, or the one being written. Source: C-9."""
-    assert lost(monkeypatch, tmp_path, honest=True) == 0
+    """What is read is the last state that was written, or the one being written. Source: C-9.
+
+    Also where each state outgrows its file, whose new size must be synced.
+    """
+    count = lost(monkeypatch, tmp_path, honest=True, grows=grows)
+    assert count == 0, f"C-9: {count} of the written states were lost, of {LIVES} power cuts"
 
 
 def test_disk_that_lies_about_synchronising_loses_states(
