@@ -1,24 +1,33 @@
 """Delivery of transitions over HTTP: order, retries, restarts, and what an event says."""
 
+import asyncio
 import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from forewarn_base.audit_chain import digest_after, signature_of
-from forewarn_base.settings import AuditSettings
-from forewarn_server.cli.main import main
-from forewarn_server.outbox.destinations import DestinationInvalid, make_destinations
-from forewarn_store import Retention
+from forewarn.audit_chain import digest_after, signature_of
+from forewarn.cli.main import main
+from forewarn.clock import SystemClock
+from forewarn.core.step import StepResult
+from forewarn.core.stimulus import LinkTicket
+from forewarn.outbox.cloudevents import CloudEvent
+from forewarn.outbox.delivery import Delivery, Destination
+from forewarn.outbox.destinations import DestinationInvalid, make_destinations
+from forewarn.outbox.sink import DestinationOptions
+from forewarn.settings import AuditSettings
+from forewarn.store import Retention
+from forewarn.store.errors import StoreUnavailable
 from tests.api.live import FLEET, Json, Live
 from tests.outbox.rig import Receiver, delivering, is_complete
 from tests.serving import Request
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 
 @pytest.fixture
@@ -564,6 +573,70 @@ def test_answer_names_the_receivers_ticket(receiver: Receiver) -> None:
     assert service.get(path)["external"] == "INC7"
     entries = service.get("/v1/history?limit=500")["entries"]
     assert next(e["actor"] for e in entries if e["action"] == "ticket.linked") == "outbox hook"
+
+
+class Ticketing:
+    """A receiver that has a ticket of its own for each event about a ticket."""
+
+    batch_max = 1
+
+    def __init__(self) -> None:
+        """Have received nothing."""
+        self.received: list[int] = []
+        self._links: list[LinkTicket] = []
+
+    async def open(self) -> None:
+        """Accept everything."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def send(self, events: Sequence[CloudEvent]) -> None:
+        """Note the entries, and answer with an id."""
+        for event in events:
+            self.received.append(int(event["sequence"]))
+            if ticket := event["data"].get("ticket"):
+                self._links.append(LinkTicket(int(ticket["id"][2:]), "INC1", keeps=True))
+
+    def take_links(self) -> Sequence[LinkTicket]:
+        """Return the answers."""
+        links, self._links = self._links, []
+        return links
+
+
+def test_change_counts_as_delivered_only_with_the_receivers_id(receiver: Receiver) -> None:
+    """While the id cannot be stored, the change is sent again, and its place is kept. T-10."""
+    service = started(receiver)
+    form = {"target_kind": "vm", "target": "web-0", "category": "gpu", "description": "no GPU"}
+    assert service.call("POST", "/v1/tickets", form).status == 201
+    opened = last(service)
+    far = Ticketing()
+    places: list[int] = []
+
+    def submit(link: LinkTicket, _: str) -> Future[StepResult]:
+        places.append(delivery.cursor)
+        answer: Future[StepResult] = Future()
+        if len(places) == 1:
+            answer.set_exception(StoreUnavailable(place="s", reason="its disk is full"))
+        else:
+            answer.set_result(StepResult())
+        delivery.hurry.set()
+        return answer
+
+    options = DestinationOptions(kind="webhook", include=("ticket.*",))
+    destination = Destination("far", far, options)
+    delivery = Delivery(destination, service.daemon.store, SystemClock(), 0, submit)
+
+    async def story() -> None:
+        task = asyncio.create_task(delivery.run())
+        while delivery.cursor < opened:  # noqa: ASYNC110 - the test has a limit of its own
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    assert far.received == [opened, opened], f"T-10: entry {opened} was sent as {far.received}"
+    assert max(places) < opened, f"T-10: entry {opened} counts before its id, with {places}"
+    service.stop()
 
 
 def test_webhook_that_links_tickets_sends_them_one_by_one() -> None:
