@@ -1,14 +1,22 @@
 """Worlds in which the product's connections and service answer VMs, over bytes in memory."""
 
+import asyncio
 from collections import Counter
 from contextlib import closing
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from forewarn.api.feed_endpoint import CONNECTION
+from forewarn.replication.server import FeedServer
 from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.runs import command, run_world
+from tests.simulator.world.event_queue import EventQueue
 from tests.simulator.world.faults import KINDS
 from tests.simulator.world.node_faults import NODE_EFFECTS
+from tests.simulator.world.own_node import CheckedEndpoint
+from tests.simulator.world.virtual_loop import VirtualLoop
 from tests.simulator.world.world import World, WorldPlan
 
 SMALL = WorldPlan(1, 6, 40, 0.2)
@@ -62,3 +70,25 @@ def test_world_of_nodes_by_host_moves_vms_between_them() -> None:
     for node in world.nodes_by_host:
         known = {name for readers in node.readers.values() for name in readers}
         assert known == {name for host in node.hosts or () for name in world.topology.vms_on(host)}
+
+
+class Waiting(CheckedEndpoint):
+    """A feed that waits for ever, and wants a loop when its request ends."""
+
+    async def _answer(self, *_: object) -> None:  # type: ignore[override]
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            assert asyncio.get_running_loop() is loop
+
+
+def test_request_of_a_killed_process_ends_without_a_loop() -> None:
+    """Python closes what waited in it, at any time: that is no fault of the product."""
+    loop = VirtualLoop(EventQueue())
+    server = cast("FeedServer", SimpleNamespace(access=object()))
+    scope = {"state": {CONNECTION: SimpleNamespace(source="10.0.0.1")}}
+    request = Waiting(server)(scope, None, None)  # type: ignore[arg-type]
+    loop.run(request.send, None)
+    loop.end()
+    request.close()

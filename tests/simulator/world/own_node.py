@@ -110,7 +110,7 @@ class OwnNode(SimulatedNode):
             heartbeat_s=HEARTBEAT_S,
         )
         if terms.access is not None:
-            self._http = EmbeddedServer(_Endpoint(self.feed), 1)
+            self._http = EmbeddedServer(CheckedEndpoint(self.feed), 1)
         shown = _Shown(self, self._observers.show)
         control = cast("ControlLoop", self.service)
         bridge.connect(control, shown, far=self.feed, on_polled=self._observers.polled)
@@ -139,7 +139,7 @@ class _Shown:
         """Forget them: nobody lists VMs here."""
 
 
-class _Endpoint(FeedEndpoint):
+class CheckedEndpoint(FeedEndpoint):
     """The feed's application; what ends it by a bug ends the world."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
