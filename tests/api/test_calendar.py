@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.access.roles import Role
-from forewarn.api import calendar_routes
-from forewarn.api.icalendar import text
-from forewarn.core.declarations import ResourceState
-from forewarn.settings import OperatorSettings
+from forewarn_base.settings import OperatorSettings
+from forewarn_core.access.roles import Role
+from forewarn_core.fleet.declarations import ResourceState
+from forewarn_server.api import calendar_routes
+from forewarn_server.api.icalendar import text
 from tests.api.live import FLEET, SETTINGS, TOKEN, Json, Live
 from tests.asking import Reply
 

@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from forewarn.control.planning import fleet_of, planner_task, task_under
-from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Alert, Execution, Notice, Operation, OperationState
-from forewarn.core.maintenance import (
+from forewarn_base.values import replace
+from forewarn_core.fleet.impact import Cause, Impact, Source
+from forewarn_core.fleet.lifecycle import Alert, Execution, Notice, Operation, OperationState
+from forewarn_core.fleet.maintenance import (
     Declaration,
     Maintenance,
     Postponement,
@@ -19,14 +19,14 @@ from forewarn.core.maintenance import (
     TargetState,
     target_key,
 )
-from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy
-from forewarn.core.state import State
-from forewarn.core.topology import Group, Health, Host, Topology, Vm
-from forewarn.planning.durations import DurationSample
-from forewarn.planning.plan import FleetState, Live
-from forewarn.planning.policy import MaintenancePolicy
-from forewarn.rules.hand_back import Severity
-from forewarn.values import replace
+from forewarn_core.fleet.policy import FLEET_POLICY, AppliedPolicy, NoticePolicy
+from forewarn_core.fleet.state import State
+from forewarn_core.fleet.topology import Group, Health, Host, Topology, Vm
+from forewarn_core.planning.durations import DurationSample
+from forewarn_core.planning.plan import FleetState, Live
+from forewarn_core.planning.policy import MaintenancePolicy
+from forewarn_core.rules.hand_back import Severity
+from forewarn_server.control.planning import fleet_of, planner_task, task_under
 from tests.simulator.checkers.plan_inputs import fleet_of_state
 
 NOW_MS = 1_800_000_000_000

@@ -2,13 +2,13 @@
 
 import pytest
 
-from forewarn.core.availability import Availability, Period, availability
-from forewarn.core.availability_records import AvailabilityKind, AvailabilityRecord
-from forewarn.core.impact import Cause
-from forewarn.core.outcomes import EventResult
-from forewarn.core.promises import Promises, PromisesBy, divided, promises, quantile, spans
-from forewarn.protocol.timestamps import parse
-from forewarn.values import replace
+from forewarn_base.protocol.timestamps import parse
+from forewarn_base.values import replace
+from forewarn_core.fleet.availability import Availability, Period, availability
+from forewarn_core.fleet.availability_records import AvailabilityKind, AvailabilityRecord
+from forewarn_core.fleet.impact import Cause
+from forewarn_core.fleet.outcomes import EventResult
+from forewarn_core.fleet.promises import Promises, PromisesBy, divided, promises, quantile, spans
 from tests.core.rig import MINUTE_MS, START_MS, small
 from tests.core.test_availability import of_rig
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.audit_chain import digest_after, signature_of
-from forewarn.cli.main import main
-from forewarn.clock import SystemClock
-from forewarn.core.step import StepResult
-from forewarn.core.stimulus import LinkTicket
-from forewarn.outbox.cloudevents import CloudEvent
-from forewarn.outbox.delivery import Delivery, Destination
-from forewarn.outbox.destinations import DestinationInvalid, make_destinations
-from forewarn.outbox.sink import DestinationOptions
-from forewarn.settings import AuditSettings
-from forewarn.store import Retention
-from forewarn.store.errors import StoreUnavailable
+from forewarn_base.audit_chain import digest_after, signature_of
+from forewarn_base.clock import SystemClock
+from forewarn_base.settings import AuditSettings
+from forewarn_core.fleet.step import StepResult
+from forewarn_core.fleet.stimulus import LinkTicket
+from forewarn_server.cli.main import main
+from forewarn_server.outbox.cloudevents import CloudEvent
+from forewarn_server.outbox.delivery import Delivery, Destination
+from forewarn_server.outbox.destinations import DestinationInvalid, make_destinations
+from forewarn_server.outbox.sink import DestinationOptions
+from forewarn_store import Retention
+from forewarn_store.errors import StoreUnavailable
 from tests.api.live import FLEET, Json, Live
 from tests.outbox.rig import Receiver, delivering, is_complete
 from tests.serving import Request

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.replication.feed_client import FeedLost
-from forewarn.replication.messages import Caller, DocumentChange, PollReport, VmPoll
-from forewarn.replication.requests import ApprovalRequest, EnableRequest, OutcomeRequest
+from forewarn_core.requests import ApprovalRequest, EnableRequest, OutcomeRequest
+from forewarn_metadata.replication.feed_client import FeedLost
+from forewarn_metadata.replication.messages import Caller, DocumentChange, PollReport, VmPoll
 from tests.metadata.feeds import run, until
 from tests.replication.rig import WEB_0, WEB_1, WHOLE, Feed, Node, caller, shown, token_of
 

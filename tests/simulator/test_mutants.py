@@ -13,6 +13,7 @@ from tests.simulator.breakages import BREAKAGES, Breakage
 from tests.simulator.mutants import equivalents
 from tests.simulator.mutate import noticed_in_world
 from tests.simulator.mutation.generated import PACKAGES, breakages
+from tools.product import files, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from forewarn.api.feed_endpoint import CONNECTION
-from forewarn.replication.server import FeedServer
+from forewarn_metadata.replication.server import FeedServer
+from forewarn_server.api.feed_endpoint import CONNECTION
 from tests.simulator.checkers.premises import PREMISES
 from tests.simulator.runs import command, run_world
 from tests.simulator.world.event_queue import EventQueue

@@ -21,11 +21,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from forewarn.core.availability_records import AvailabilityKind, AvailabilityRecord
-from forewarn.core.outcomes import EventResult
-from forewarn.errors import CallerError
-from forewarn.protocol.timestamps import iso8601
-from forewarn.values import value
+from forewarn_base.errors import CallerError
+from forewarn_base.protocol.timestamps import iso8601
+from forewarn_base.values import value
+from forewarn_core.fleet.availability_records import AvailabilityKind, AvailabilityRecord
+from forewarn_core.fleet.outcomes import EventResult
 
 #: A VM, its group and its owner.
 TenureKey: TypeAlias = tuple[str, str, str]
