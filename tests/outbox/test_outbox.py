@@ -25,9 +25,10 @@ from forewarn_server.outbox.sink import DestinationOptions
 from forewarn_store import Retention
 from forewarn_store.errors import StoreUnavailable
 from tests.api.live import FLEET, Json, Live
+from tests.metadata.feeds import run, until
 from tests.outbox.rig import Receiver, delivering, is_complete
 from tests.serving import Request
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -629,11 +630,10 @@ def test_change_counts_as_delivered_only_with_the_receivers_id(receiver: Receive
 
     async def story() -> None:
         task = asyncio.create_task(delivery.run())
-        while delivery.cursor < opened:  # noqa: ASYNC110 - the test has a limit of its own
-            await asyncio.sleep(0.01)
+        await until(lambda: delivery.cursor >= opened)
         task.cancel()
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    run(story())
     assert far.received == [opened, opened], f"T-10: entry {opened} was sent as {far.received}"
     assert max(places) < opened, f"T-10: entry {opened} counts before its id, with {places}"
     service.stop()
