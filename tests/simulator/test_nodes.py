@@ -84,7 +84,7 @@ class Waiting(CheckedEndpoint):
 
 
 def test_request_of_a_killed_process_ends_without_a_loop() -> None:
-    """Python closes what waited in it, at any time: that is no fault of the product."""
+    """Python closes what waited in it, at any time: the world must not end with that."""
     loop = VirtualLoop(EventQueue())  # type: ignore[abstract]
     server = cast("FeedServer", SimpleNamespace(access=object()))
     scope = {"state": {CONNECTION: SimpleNamespace(source="10.0.0.1")}}

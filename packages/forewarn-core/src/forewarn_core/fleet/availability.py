@@ -187,7 +187,7 @@ def disturbed_span(event: AvailabilityRecord, at_ms: int) -> Span:
 def events_of(records: Iterable[AvailabilityRecord]) -> Iterator[AvailabilityRecord]:
     """Yield the records of events, once each: an event may be both Started and ended in a list.
 
-    A record of a handover is no end: the group may have come back to the owner since.
+    A handover does not end an event: the group may have come back to the owner since.
     """
     events = [each for each in records if each.kind is AvailabilityKind.EVENT]
     ended = {
