@@ -164,6 +164,21 @@ def test_tools_know_the_package(package: Path) -> None:
     assert re.search(rf"(?<!\w){name}(?!\w)", layers)
 
 
+@by_package
+def test_package_has_tests(package: Path) -> None:
+    """`make test PACKAGE=NAME` runs some that exist."""
+    words = ("make", "--no-print-directory", "-n", "test-fast", "PYTEST=pytest")
+    word = package.name.removeprefix("forewarn-")
+    command = [*words, f"PACKAGE={word}", "DEV="]
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    [line] = [each for each in said.splitlines() if each.startswith("pytest ")]
+    places = re.findall(r"(?:tests|packages)/\S+", line)
+    assert places
+    assert all(
+        list(ROOT.glob(f"{each}/**/test_*.py")) or (ROOT / each).is_file() for each in places
+    )
+
+
 @by_extension
 def test_extension_is_an_entry_point_of_its_package(group: ExtensionGroup, name: str) -> None:
     """Forewarn finds it as it finds those of other people, and the right package has it."""
