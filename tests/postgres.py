@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import psycopg
@@ -87,6 +88,7 @@ class PostgresServer:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    @cached_property
     def _version(self) -> int:
         return int(str(self.run("SHOW server_version_num")[0][0]))
 
@@ -103,7 +105,7 @@ class PostgresServer:
         name = f"{self.prefix}_{next(self._numbers)}"
         source = template or self._template
         # Copying files takes a sixth of the time; before version 15 nothing else was done.
-        how = " STRATEGY FILE_COPY" if self._version() >= 150_000 else ""
+        how = " STRATEGY FILE_COPY" if self._version >= 150_000 else ""
         self.run(f"CREATE DATABASE {name} TEMPLATE {source}{how}")
         try:
             yield self.address(name)
