@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from forewarn_base import log_format
 from forewarn_base.extensions import ExtensionGroup, ExtensionMissing
 from forewarn_drivers.manual import ManualDriver
 from forewarn_drivers.registry import DRIVERS, AbsentDriver, make_drivers
@@ -256,3 +257,12 @@ def test_promised_names_of_the_emulator_say_what_to_install(
     monkeypatch.setitem(sys.modules, "forewarn_emulator", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install \S+/packages/forewarn-emulator"):
         importlib.import_module(module)
+
+
+@pytest.mark.parametrize("folder", [ROOT, *PACKAGES], ids=lambda each: each.name)
+def test_loggers_are_below_one_that_is_written(folder: Path) -> None:
+    """A line of any other logger is lost without a word."""
+    written = (*log_format.LOGGERS, "aiokafka")  # a library's own, which is silenced
+    for file in (folder / "src").rglob("*.py"):
+        for name in re.findall(r'getLogger\("?([\w.]+)"?\)', file.read_text("utf-8")):
+            assert name == "name" or name.partition(".")[0] in written, (file, name)

@@ -16,7 +16,7 @@ from forewarn_core.fleet.policy import NoticePolicy
 from forewarn_core.fleet.state import Changes, State
 from forewarn_core.fleet.step import next_deadline_ms, step
 from forewarn_core.fleet.stimulus import PlaneStimulus, Recover, Tick
-from forewarn_server.control.planning import plan_made, planner_task
+from forewarn_server.control.planning import PlanRefused, plan_made, planner_task
 from tests.simulator.exploration import promises
 from tests.simulator.exploration.copies import cloned
 from tests.simulator.exploration.situation_promises import check_situation
@@ -105,7 +105,11 @@ class Situations:
                 policy=self.policy,
                 now_ms=situation.now_ms,
             )
-            situation.effects[key] = self._step(number, plan_made(task), 0, wait_ms=0)
+            try:
+                plan = plan_made(task)
+            except PlanRefused as refused:
+                raise Violation("F-2", str(refused)) from refused
+            situation.effects[key] = self._step(number, plan, 0, wait_ms=0)
         return situation.effects[key]
 
     def passing(self, number: int) -> Effect | None:
