@@ -1,10 +1,18 @@
 """Lists of more than one page, in a real browser: what stands on page 2 is found and counted."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from forewarn_server.api import maintenance_routes, outcome_routes, read_routes
+from forewarn_server.api import (
+    fleet_routes,
+    maintenance_routes,
+    outcome_routes,
+    read_routes,
+    ticket_routes,
+)
+from forewarn_store.tickets import TicketPage
 from tests.api.live import Live
 from tests.page.browser import PROGRAM, Browser
 from tests.page.test_page import browser, page, press, show
@@ -123,6 +131,77 @@ def test_views_that_count_read_every_page(
     show(page, f"{service.url}/#/maintenances/m-1")
     press(page, "mouse", "details.racks summary")
     until_shown(page, "details.racks tbody tr", 5)
+    monkeypatch.setattr(ticket_routes, "TicketPage", partial(TicketPage, limit=2))
+    for name in names:
+        form = {"target_kind": "host", "target": name, "category": "fan", "description": "loud"}
+        assert service.call("POST", "/v1/tickets", form).status == 201
+    show(page, f"{service.url}/#/tickets")
+    until_shown(page, ROWS, 10)  # and the incidents of the windows that have passed
+
+
+def test_dialog_counts_the_groups_of_every_page(
+    page: Browser, service: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host may have more groups that nobody asks than the answer to one request."""
+    monkeypatch.setattr(fleet_routes, "LIST_MAX", 50)
+    vms = {f"more-{number}": {"host": "h000"} for number in range(COUNT)}
+    service.fleet(vms=vms)
+    show(page, f"{service.url}/#/hosts/h000")
+    press(page, "mouse", "[data-act=reboot_host]")
+    page.until("document.querySelector('dialog .warning')", "the groups that are not asked")
+    text = page.run("document.querySelector('dialog .warning').textContent")
+    links = page.run("document.querySelectorAll('dialog .warning a').length")
+    assert f"and {COUNT + 1 - links} more" in text, f"{COUNT + 1} groups, {links} named: {text}"
+    page.key("Escape")
+
+
+def test_of_many_operations_the_most_urgent_stay(page: Browser) -> None:
+    """The page drops those that are due last, and keeps the one that is due first."""
+    live, names = Live(), [f"h{number:04}" for number in range(MANY)]
+    live.fleet(hosts={name: {} for name in names})
+    held = "import('/web/live.js').then(({ live }) => [...live.operations.keys()])"
+    try:
+        show(page, f"{live.url}/#/work")
+        live.post("/v1/operations", cause="host-reboot", targets=names[:1], not_before="+1h")
+        for start in range(1, MANY, 50):
+            targets = names[start : start + 50]
+            live.post("/v1/operations", cause="host-reboot", targets=targets, not_before="+9h")
+        last = f"op-{MANY}"
+        page.run(
+            "import('/web/live.js').then(({ live, listen }) => new Promise((done) => {"
+            f"const look = () => live.operations.has('{last}') && done();"
+            " listen(look); look(); setTimeout(done, 20000); }))"
+        )
+        ids = page.run(held)
+        assert "op-1" in ids, f"op-1 is due first, and {len(ids)} others are kept"
+    finally:
+        page.open("about:blank")
+        live.stop()
+
+
+def test_page_asks_for_the_newest_commit_that_it_has_seen(page: Browser, service: Live) -> None:
+    """A late answer of an earlier state must not let a follower show that state. Source: H-4."""
+    show(page, f"{service.url}/#/hosts")
+    asked = page.run(
+        """import("/web/api.js").then(async ({ get }) => {
+            const [real, asked] = [window.fetch, []];
+            const generations = ["1000007", "1000005", "1000006"];
+            window.fetch = async (_, { headers }) => {
+                asked.push(headers["Forewarn-Generation"]);
+                return new Response("{}", {
+                    headers: { "Forewarn-Generation": generations[asked.length - 1] ?? "1" },
+                });
+            };
+            try {
+                for (const _ of generations) await get("/v1/version");
+            } finally {
+                window.fetch = real;
+            }
+            return asked;
+        })"""
+    )
+    later = set(asked[1:])  # the page also reads on its own
+    assert later == {"1000007"}, f"H-4: after commit 1000007, the page asks for {later}"
 
 
 def test_compact_tables_stay_compact(page: Browser, service: Live) -> None:

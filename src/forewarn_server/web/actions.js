@@ -1,6 +1,6 @@
 // Operators' actions: each opens a dialog with the API's form, and shows the reason of a refusal.
 
-import { call, get, may, part, query } from "./api.js";
+import { call, get, getList, may, part, query } from "./api.js";
 import { copy } from "./clipboard.js";
 import { commandOf, commandOfText } from "./commands.js";
 import { buttonGroup, coded, fill, h, labelled, menu, note, press, soft } from "./dom.js";
@@ -294,11 +294,11 @@ const CONSEQUENCES = {
 async function impact(name) {
   const [host, silent] = await Promise.all([
     get(`/v1/hosts/${part(name)}`),
-    get(query("/v1/groups", { enabled: "false", host: name })),
+    getList("/v1/groups", { enabled: "false", host: name }, "groups"),
   ]);
   return [
     h("p", {}, `It disturbs ${plural(host.vms.length, "VM")} on ${name}.`),
-    unasked(silent.groups.map((each) => each.name)),
+    unasked(silent.records.map((each) => each.name)),
   ];
 }
 
