@@ -39,10 +39,14 @@ def test_choice_is_repeated_in_local_time_and_utc(live: Live, run: Run, number: 
     assert "chosen" in run("declaration", "show", number).out
 
 
-def test_opening_is_chosen_by_its_number(live: Live, run: Run, number: str) -> None:
-    """The number of the list. Source: T-2."""
-    [opening] = run("--json", "declaration", "openings", number, "--host", "h2").json["openings"]
-    assert run("declaration", "choose", number, "--host", "h2", "--opening", "1").status == OK
+@pytest.mark.parametrize("place", [("--host", "h2"), ("--vm", "web-1")], ids=["host", "vm"])
+def test_opening_is_chosen_by_its_number(
+    live: Live, run: Run, number: str, place: tuple[str, str]
+) -> None:
+    """The number of the list for the same host or VM. Source: T-2."""
+    [opening] = run("--json", "declaration", "openings", number, *place).json["openings"]
+    chosen = run("declaration", "choose", number, *place, "--opening", "1")
+    assert chosen.status == OK, f"T-2: opening 1 of {place} is refused: {chosen.err}"
     live.planned()
     [resource] = run("--json", "declaration", "show", number).json["declaration"]["resources"]
     assert resource["chosen_start"] == opening["start"]

@@ -10,6 +10,7 @@ import pytest
 from forewarn_cli import audit, history, topology_portions
 from forewarn_server.api import fleet_routes, maintenance_routes, outcome_routes, read_routes
 from forewarn_server.cli import listing
+from forewarn_server.cli.api_client import ApiClient
 from forewarn_server.cli.main import main
 from tests.api.live import Json, Live
 from tests.cli.conftest import Run
@@ -157,3 +158,18 @@ def test_export_of_availability_has_the_records_of_every_page(
     assert [each.get("after") for each in asked] == [None, ["1:0"], ["2:0"]]
     times = [{name: each[name][0] for name in period} for each in asked[1:]]
     assert times == [period] * PAGE, f"T-13: a page of another period: {times}"
+
+
+def test_list_goes_on_behind_an_empty_page() -> None:
+    """A page may have nothing that fits, or that the caller may see, and a next one. P-3."""
+    headers = {"Content-Type": "application/json", "Forewarn-Time": "2027-01-15T08:00:00Z"}
+    pages = {"": ([], "h2"), "h2": ([{"name": "h3"}], "h3"), "h3": ([], None)}
+
+    def page(request: Request) -> tuple[int, bytes, dict[str, str]]:
+        [after] = parse_qs(urlsplit(request.path).query).get("after", [""])
+        hosts, following = pages[after]
+        return 200, json.dumps({"hosts": hosts, "next": following}).encode(), headers
+
+    with HttpServer(page) as server:
+        hosts = [*listing.records(ApiClient(server.url), "/v1/hosts", "hosts")]
+    assert hosts == [{"name": "h3"}], f"the list ends before its last page: {hosts}"
