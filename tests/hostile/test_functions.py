@@ -7,22 +7,23 @@ import contextlib
 import inspect
 import io
 import re
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.growth import RUNS, is_slow, thread_time_s
+from tests.hostile.growth import is_slow
 from tests.hostile.texts import texts
 from tools.product import modules
 
 pytestmark = pytest.mark.slow
 
 SIZE = 16 * 1024
-#: Time for all texts of a function that does much else: the slower a call, the fewer texts.
-BUDGET_S = 0.1
-#: No time of a call is too long for this number of texts.
+#: Processor time after which a function gets no more texts than `TEXTS_MIN`: some do much else.
+BUDGET_S = 0.5
+#: Pieces that differ come first.
 TEXTS_MIN = 20
 TEXTS = {"str", "bytes", "bytes | str", "str | bytes", "bytes | bytearray", "object"}
 PATH, FILE = "Path", "file"
@@ -124,11 +125,11 @@ def test_function_needs_linear_time(
     monkeypatch.chdir(tmp_path)
     kind, call = FOUND[name]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        short = b"a" if "bytes" in kind else "a"
-        else_s = min(thread_time_s(call, short) for _ in range(RUNS))
-        every = [*texts()]
-        count = max(TEXTS_MIN, min(len(every), int(BUDGET_S / else_s)))
-        for text_of in every[:: -(-len(every) // count)]:
+        every, begun_s = [*texts()], time.thread_time()
+        spread = [text_of for first in range(TEXTS_MIN) for text_of in every[first::TEXTS_MIN]]
+        for count, text_of in enumerate(spread):
+            if count >= TEXTS_MIN and time.thread_time() - begun_s > BUDGET_S:
+                break
             made = partial(encoded, text_of) if "bytes" in kind else text_of
             assert not is_slow(call, made, SIZE), text_of(40)
 

@@ -29,6 +29,7 @@ REFUSED = (libvirt.VIR_ERR_OPERATION_FAILED, libvirt.VIR_FROM_QEMU)
 
 def trouble(kind: tuple[int, int], text: str = LOCK) -> Exception:
     """Return an error as the library raises it."""
+    libvirt.virResetLastError()  # an error takes the text of the thread's last one, if any
     error: Exception = libvirt.libvirtError(text)
     error.err = (*kind, text, 2, "", "", "", -1, -1)  # type: ignore[attr-defined]
     return error
