@@ -7,14 +7,14 @@ from pathlib import Path
 from forewarn_base.protocol.documents import Document
 from forewarn_core.requests import Request, RequestAnswer
 from forewarn_metadata.replication.access import NodeAccess
-from forewarn_metadata.replication.feed_client import (
-    PART_BYTES_MAX,
-    FeedClient,
-    NodeIdentity,
-    connect,
-)
+from forewarn_metadata.replication.feed_client import FeedClient, NodeIdentity, connect
 from forewarn_metadata.replication.http_stream import HttpAnswer, HttpStream
-from forewarn_metadata.replication.messages import Caller, DocumentChange, Publication
+from forewarn_metadata.replication.messages import (
+    PART_BYTES_MAX,
+    Caller,
+    DocumentChange,
+    Publication,
+)
 from forewarn_metadata.replication.node_files import NodeDirectory
 from forewarn_metadata.replication.node_store import NodeStore
 from forewarn_metadata.replication.pace import INSTANCE, FeedPace

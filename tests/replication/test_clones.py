@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from forewarn_core.requests import EnableRequest
-from forewarn_metadata.replication.feed_client import PART_BYTES_MAX, connect
+from forewarn_metadata.replication.feed_client import connect
 from forewarn_metadata.replication.feed_tag import FeedTag
 from forewarn_metadata.replication.http_stream import HttpAnswer, HttpStream
-from forewarn_metadata.replication.messages import RelayReport, encoded
+from forewarn_metadata.replication.messages import PART_BYTES_MAX, RelayReport, encoded
 from forewarn_metadata.replication.pace import INSTANCE
 from forewarn_metadata.replication.server import FeedCaller, FeedClosed, StoreHistory
 from tests.metadata.feeds import run, until

@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 from forewarn_base.errors import CallerError, ForewarnError
 from forewarn_base.ids import Ids
 from forewarn_core.requests import Request, RequestAnswer
+from forewarn_metadata.replication.collected_polls import CollectedPolls
 from forewarn_metadata.replication.http_stream import HttpBroken
 from forewarn_metadata.replication.messages import (
-    POLLED_MAX,
     FeedUnreadable,
     PollReport,
     RelayAnswer,
@@ -31,7 +31,6 @@ from forewarn_metadata.replication.messages import (
     RelayedReport,
     RelayedRequests,
     Upstream,
-    VmPoll,
     read_relay_answer,
     read_relayed,
 )
@@ -140,8 +139,7 @@ class Relay:
         self._requests: deque[tuple[Request, asyncio.Future[RequestAnswer]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Future[RequestAnswer]] = set()
-        self._polled: dict[str, float] = {}
-        self._polls: list[VmPoll] = []
+        self._polls = CollectedPolls(POLLS_MAX)
         self._dirty = asyncio.Event()
         self._begins = True
         self._heard_s = float("-inf")
@@ -166,7 +164,7 @@ class Relay:
         if self._feed is not None:
             self._feed.when_reportable(lambda: None)
         if successor is not None:
-            for report in self._reports():
+            for report in self._polls.take().reports():
                 successor.tell(report)
 
     @property
@@ -186,19 +184,7 @@ class Relay:
 
     def tell(self, report: PollReport) -> None:
         """Add polls to the next report, which may omit VMs' polls. Source: B-2, B-5."""
-        now_s = asyncio.get_running_loop().time()
-        for group, age_ms in report.groups.items():
-            self._polled[group] = max(self._polled.get(group, 0.0), now_s - age_ms / 1000)
-        self._polls += report.vms[: POLLS_MAX - len(self._polls)]
-
-    def _reports(self) -> tuple[PollReport, ...]:
-        """Return the waiting polls with their age."""
-        now_s = asyncio.get_running_loop().time()
-        polled = [(each, int((now_s - at_s) * 1000)) for each, at_s in self._polled.items()]
-        return tuple(
-            PollReport(dict(polled[at : at + POLLED_MAX]), tuple(self._polls[at : at + POLLED_MAX]))
-            for at in range(0, max(len(polled), len(self._polls)), POLLED_MAX)
-        )
+        self._polls.add(report)
 
     async def _answer(self, request: Request) -> RequestAnswer:
         """Return the answer once the feed shows its effect.
@@ -267,13 +253,13 @@ class Relay:
                 async with asyncio.timeout(REPORT_S):
                     await self._dirty.wait()
             self._dirty.clear()
-            reports, polled = self._reports(), self._polled
-            self._polled, self._polls = {}, []
+            polls = self._polls.take()
             report = feed.report(self._process, begins=self._begins)
             try:
-                answer = await self._call(RelayedReport(report, reports))
+                answer = await self._call(RelayedReport(report, polls.reports()))
             except (OSError, EOFError, HttpBroken, FeedUnreadable) as error:
-                self._begins, self._polled = True, polled | self._polled
+                self._begins = True
+                self._polls.put_back(polls)
                 if trouble != str(error):
                     trouble = str(error)
                     text = "the active process does not accept reports of metadata nodes: %s"

@@ -25,16 +25,16 @@ from forewarn_base.host_port import host_and_port
 from forewarn_base.ids import Ids
 from forewarn_base.values import value
 from forewarn_core.requests import Request, RequestAnswer
+from forewarn_metadata.replication.collected_polls import CollectedPolls
 from forewarn_metadata.replication.feed_state import FeedState
 from forewarn_metadata.replication.feed_tag import FeedTag, read_tag
 from forewarn_metadata.replication.http_stream import HttpAnswer, HttpBroken, HttpStream, Streams
 from forewarn_metadata.replication.messages import (
-    POLLED_MAX,
+    PART_BYTES_MAX,
     DocumentChange,
     FeedUnreadable,
     NodePart,
     PollReport,
-    VmPoll,
     encoded,
     read_answer,
     read_part,
@@ -43,9 +43,6 @@ from forewarn_metadata.replication.node_failures import NodeFailures
 from forewarn_metadata.replication.node_store import NodeStore
 from forewarn_metadata.replication.pace import CLOCK, INSTANCE, PACE, SEQUENCE, FeedPace, read_pace
 from forewarn_metadata.replication.scopes import digest_of
-
-#: Maximum length of a node's part, in bytes; 10,000 VMs take about 4 MB.
-PART_BYTES_MAX = 64 * 1024 * 1024
 
 #: Maximum number of requests that wait for an answer or for a lost feed.
 PENDING_MAX = 10_000
@@ -190,9 +187,7 @@ class FeedClient:
         self._idle: list[HttpStream] = []
         #: Answers that wait until the node shows the changes before them.
         self._late: list[tuple[int, _Pending, RequestAnswer, asyncio.TimerHandle]] = []
-        #: Group -> time of its VMs' last poll, by the event loop's clock, in seconds.
-        self._polled: dict[str, float] = {}
-        self._vm_polls: list[VmPoll] = []
+        self._polls = CollectedPolls(VM_POLLS_MAX)
         self._reported_s = float("-inf")
         self._report: asyncio.TimerHandle | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -265,17 +260,9 @@ class FeedClient:
         return reply
 
     def tell(self, report: PollReport) -> None:
-        """Report polls at the stated rate; collect them while the feed is lost. Source: B-2, B-5.
-
-        Each poll has its age, so that a poll before a wave does not count after the wave. Source:
-        F-5.
-        """
-        now_s = asyncio.get_running_loop().time()
-        for group, age_ms in report.groups.items():
-            at_s = now_s - age_ms / 1000
-            self._polled[group] = max(self._polled.get(group, at_s), at_s)
-        if self.followed.is_set():  # a VM that continues to poll is in the next report
-            self._vm_polls += report.vms[: VM_POLLS_MAX - len(self._vm_polls)]
+        """Report polls at the stated rate; collect them while the feed is lost. B-2, B-5."""
+        # A VM that continues to poll is in the next report.
+        self._polls.add(report if self.followed.is_set() else PollReport(report.groups))
         self._plan_report()
 
     def _send_pending(self) -> None:
@@ -362,26 +349,27 @@ class FeedClient:
         self._reporting = None
         if not task.cancelled():
             task.result()
-            if self._polled or self._vm_polls:
+            if self._polls:
                 self._plan_report()
 
     async def _send_report(self) -> None:
-        loop = asyncio.get_running_loop()
-        while (self._polled or self._vm_polls) and self.followed.is_set():
-            self._reported_s = loop.time()
-            polled = dict(tuple(self._polled.items())[:POLLED_MAX])
-            vms = tuple(self._vm_polls[:POLLED_MAX])
-            ages = {group: int((loop.time() - at_s) * 1000) for group, at_s in polled.items()}
+        while self._polls and self.followed.is_set():
+            self._reported_s = asyncio.get_running_loop().time()
+            taken = self._polls.take()
+            if not await self._sent(taken.reports()):
+                self._polls.put_back(taken)
+                return
+
+    async def _sent(self, reports: tuple[PollReport, ...]) -> bool:
+        """Send reports; return whether the control plane has taken all of them."""
+        for report in reports:
             try:
-                response = await self._post(encoded(PollReport(ages, vms)), "", REPORTED_S_MAX)
+                response = await self._post(encoded(report), "", REPORTED_S_MAX)
             except (OSError, EOFError, HttpBroken):
-                return
+                return False
             if response.status in {429, 503}:
-                return
-            del self._vm_polls[: len(vms)]
-            for group, at_s in polled.items():
-                if self._polled.get(group) == at_s:
-                    del self._polled[group]
+                return False
+        return True
 
     async def _post(self, body: bytes, key: str, limit_s: float) -> HttpAnswer:
         """Send a POST, on a kept connection if possible; its key makes a repetition harmless."""

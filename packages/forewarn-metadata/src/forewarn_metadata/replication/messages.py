@@ -113,6 +113,9 @@ class NodeTroubles(msgspec.Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
+#: Maximum length of a node's part, in bytes; a node with 10,000 VMs takes about 4 MB.
+PART_BYTES_MAX = 64 * 1024 * 1024
+
 #: Maximum number of groups, and of VMs, in one report.
 POLLED_MAX = 1000
 

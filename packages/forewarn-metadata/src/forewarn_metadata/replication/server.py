@@ -24,6 +24,7 @@ from forewarn_core.requests import Request, RequestAnswer
 from forewarn_metadata.replication.access import NodeAccess, NodeProof, NodeRefused
 from forewarn_metadata.replication.feed_tag import FeedTag
 from forewarn_metadata.replication.messages import (
+    PART_BYTES_MAX,
     DocumentChange,
     NodeTroubles,
     PollReport,
@@ -39,9 +40,6 @@ from forewarn_metadata.replication.worker_streams import HEARTBEAT_S, SILENT_BEA
 
 #: Maximum number of connected nodes.
 NODES_MAX = 10_000
-
-#: Maximum length of a node's part, in bytes; a node with 10,000 VMs takes about 4 MB.
-PART_BYTES_MAX = 64 * 1024 * 1024
 
 #: Maximum number of nodes in an answer to operators; the metrics contain all nodes.
 NAMED_MAX = 100

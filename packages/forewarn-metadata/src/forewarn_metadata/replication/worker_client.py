@@ -9,10 +9,15 @@ from collections.abc import Awaitable, Callable
 
 from forewarn_base.ids import Ids
 from forewarn_core.requests import Request, RequestAnswer
-from forewarn_metadata.replication.feed_client import PENDING_MAX, ChangeNotShown, FeedLost
+from forewarn_metadata.replication.collected_polls import CollectedPolls
+from forewarn_metadata.replication.feed_client import (
+    PENDING_MAX,
+    VM_POLLS_MAX,
+    ChangeNotShown,
+    FeedLost,
+)
 from forewarn_metadata.replication.http_stream import Streams
 from forewarn_metadata.replication.messages import (
-    POLLED_MAX,
     Answered,
     Caller,
     ChangePart,
@@ -72,7 +77,7 @@ class WorkerClient:
         self._parts: list[ChangePart] = []
         self._number = 0
         self._pending: dict[int, tuple[bytes, asyncio.Future[RequestAnswer]]] = {}
-        self._polled: dict[str, float] = {}
+        self._polls = CollectedPolls(VM_POLLS_MAX)
         #: The service's clock in its last ping, and when the ping came.
         self._clock: tuple[int, float] = 0, 0.0
         #: Set while the worker is connected and up to date.
@@ -117,20 +122,14 @@ class WorkerClient:
 
     def tell(self, report: PollReport) -> None:
         """Report polls; collect polls of groups while the service is lost or slow. B-2, B-5."""
-        now_s = asyncio.get_running_loop().time()
-        self._polled.update(
-            {group: now_s - age_ms / 1000 for group, age_ms in report.groups.items()}
-        )
+        self._polls.add(report if self._writer is not None else PollReport(report.groups))
         writer = self._writer
         if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             return
-        polled = [(each, int((now_s - at_s) * 1000)) for each, at_s in self._polled.items()]
-        self._polled.clear()
         clock_ms, heard_s = self._clock
-        clock_ms += int((now_s - heard_s) * 1000)
-        for at in range(0, max(len(polled), len(report.vms)), POLLED_MAX):
-            groups, vms = dict(polled[at : at + POLLED_MAX]), report.vms[at : at + POLLED_MAX]
-            self._write(line_of(WorkerReport(clock_ms, PollReport(groups, vms))))
+        clock_ms += int((asyncio.get_running_loop().time() - heard_s) * 1000)
+        for each in self._polls.take().reports():
+            self._write(line_of(WorkerReport(clock_ms, each)))
 
     def _write(self, line: bytes) -> None:
         if self._writer is not None and not self._writer.transport.is_closing():
@@ -199,7 +198,7 @@ class WorkerClient:
         self.followed.set()
         for line, _ in tuple(self._pending.values()):
             self._write(line)
-        if self._polled:
+        if self._polls:
             self.tell(PollReport())
 
     def _answered(self, number: int, reply: RequestAnswer | None) -> None:
