@@ -31,15 +31,15 @@ class CollectedPolls:
 
     def take(self) -> CollectedPolls:
         """Return all polls, and begin without any."""
-        taken = CollectedPolls(self._vms_max)
-        taken._polled_s, self._polled_s = self._polled_s, {}
-        taken._vms, self._vms = self._vms, ()
-        return taken
+        polls = CollectedPolls(self._vms_max)
+        polls._polled_s, self._polled_s = self._polled_s, {}
+        polls._vms, self._vms = self._vms, ()
+        return polls
 
-    def put_back(self, taken: CollectedPolls) -> None:
+    def put_back(self, polls: CollectedPolls) -> None:
         """Add polls again that could not be reported."""
-        self._add(taken._polled_s)
-        self._vms = (taken._vms + self._vms)[: self._vms_max]
+        self._add(polls._polled_s)
+        self._vms = (polls._vms + self._vms)[: self._vms_max]
 
     def reports(self) -> tuple[PollReport, ...]:
         """Return the polls with their age now, in reports of the largest size."""

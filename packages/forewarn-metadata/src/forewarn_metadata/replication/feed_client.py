@@ -355,9 +355,9 @@ class FeedClient:
     async def _send_report(self) -> None:
         while self._polls and self.followed.is_set():
             self._reported_s = asyncio.get_running_loop().time()
-            taken = self._polls.take()
-            if not await self._sent(taken.reports()):
-                self._polls.put_back(taken)
+            polls = self._polls.take()
+            if not await self._sent(polls.reports()):
+                self._polls.put_back(polls)
                 return
 
     async def _sent(self, reports: tuple[PollReport, ...]) -> bool:
