@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from forewarn_core.requests import EnableRequest
 from forewarn_metadata.replication import feed_client, server
-from forewarn_metadata.replication.feed_client import FeedClient, FeedRoute, NodeIdentity
+from forewarn_metadata.replication.feed_client import FeedClient, FeedRoute, NodeIdentity, connect
 from forewarn_metadata.replication.feed_tag import FeedTag, read_tag
-from forewarn_metadata.replication.http_stream import Streams
+from forewarn_metadata.replication.http_stream import HttpStream, Streams
 from forewarn_metadata.replication.messages import (
+    PART_BYTES_MAX,
     DocumentChange,
     FeedUnreadable,
     PollReport,
@@ -25,6 +26,7 @@ from forewarn_metadata.replication.messages import (
 )
 from forewarn_metadata.replication.pace import (
     CLOCK,
+    INSTANCE,
     PACE,
     FeedPace,
     pace_for,
@@ -58,6 +60,24 @@ def test_part_has_a_tag_and_is_not_sent_again(tmp_path: Path) -> None:
         assert (await feed.http("n1", instance="i", If_None_Match=tag)).status == 200
         other = await feed.http("n2", instance="i")
         assert [vm["vm"] for vm in json.loads(other.body)["vms"]] == ["web_1"]
+        await feed.stop()
+
+    run(story())
+
+
+def test_node_keeps_its_connection_after_an_answer_without_a_part(tmp_path: Path) -> None:
+    """With TLS a new connection for each long poll would cost a handshake."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        stream = HttpStream(await connect(feed.address), feed.address, PART_BYTES_MAX)
+        headers = {"Authorization": f"Bearer {token_of('n1')}", INSTANCE: "i"}
+        first = await stream.exchange("GET", "/feed/n1", headers)
+        headers["If-None-Match"] = first.headers["etag"]
+        for _ in range(2):
+            assert (await stream.exchange("GET", "/feed/n1", headers)).status == 304
+            assert stream.usable
+        stream.close()
         await feed.stop()
 
     run(story())

@@ -99,6 +99,8 @@ class HttpStream:
         if method == "HEAD" or head.status in _NO_BODY:
             self._left, self._is_chunked = 0, False
             self._end()
+        elif self._left is None:
+            self._stays = False
         return head
 
     async def piece(self) -> bytes:
@@ -159,7 +161,7 @@ class HttpStream:
                 raise HttpBroken(reason=f"its Content-Length is {length[:40]!r}")
             self._left = int(length[:18])
         elif not self._is_chunked:
-            self._left, self._stays = None, False
+            self._left = None
         return HttpHead(int(rest[:3]), fields)
 
     async def _chunk(self) -> int:
