@@ -7,7 +7,7 @@ from hypothesis import given
 
 from forewarn_core.planning.checker import check
 from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn_core.planning.plan import FleetState, Plan
+from forewarn_core.planning.plan import FleetState, HostOrder, Plan
 from forewarn_core.planning.planner import plan
 from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn_core.rules.blockers import code_of
@@ -140,3 +140,20 @@ def test_host_that_could_be_done_alone_is_blocked_by_other_moves_alone(world: Wo
         only = replace(request, hosts=(host,))
         alone = plan(fleet, state, policy, now_ms=NOW_MS, request=only)
         assert bool(alone.waves) is (blocker.code is code_of("own-moves")), (host, blocker)
+
+
+@pytest.mark.parametrize("size_of_tested", [1, 0])
+def test_hosts_that_vms_leave_come_after_their_test(size_of_tested: int) -> None:
+    """Where VMs move, too, and where the VM of the test group fits nowhere. Source: T-8."""
+    hosts = [FleetHost(f"h{n}", fault_domain=n, capacity=2) for n in range(3)]
+    vms = [("h2", "a", size_of_tested), ("h0", "b", 1)]
+    fleet = Fleet.of(hosts, [FleetGroup("a"), FleetGroup("b")], vms)
+    request = everyone(fleet, move_s=600, orders=(HostOrder(("h2",), ("h0", "h1"), 60),))
+    policy, state = MaintenancePolicy(), FleetState()
+    found = plan(fleet, state, policy, now_ms=NOW_MS, request=request)
+    assert check(found, fleet, state=state, policy=policy) == ()
+    planned_hosts = [entry.host for entry in found.entries]
+    assert planned_hosts[:1] == (["h2"] if size_of_tested else []), found.entries
+    codes = {host: blocker.code.value for host, blocker in found.blocked}
+    tested = {} if size_of_tested else {"h0": "test-first", "h1": "test-first", "h2": "capacity"}
+    assert codes == tested, found.blocked

@@ -6,7 +6,7 @@ import pytest
 
 from forewarn_core.planning.checker import check
 from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn_core.planning.plan import FleetState, Live, Plan, PlanRequest
+from forewarn_core.planning.plan import FleetState, HandBack, Live, Plan, PlanRequest
 from forewarn_core.planning.planner import plan
 from forewarn_core.planning.policy import Budget, MaintenancePolicy, PolicyInvalid, Scope
 from forewarn_core.rules.blockers import Code, code_of
@@ -609,3 +609,21 @@ def test_short_freeze_closes_the_time_around_it() -> None:
     assert not policy.is_open(frozenset(), (NOW_MS, NOW_MS + 2 * HOUR_MS))
     assert policy.is_open(frozenset(), (NOW_MS, freeze[0]))
     assert policy.is_open(frozenset(), (freeze[1], NOW_MS + 2 * HOUR_MS))
+
+
+@pytest.mark.parametrize("chosen_in_min", [0, 15, 59, 74, 75, 90])
+def test_chosen_start_is_kept_or_waits_for_its_deadline(chosen_in_min: int) -> None:
+    """Early approvals start no work between a choice that is not kept and the deadline. T-2, T-3.
+
+    Work on another host of the group comes first, and may end after the chosen start.
+    """
+    chosen_ms, deadline_ms = NOW_MS + chosen_in_min * MINUTE_MS, NOW_MS + 2 * HOUR_MS
+    hand_backs = (HandBack("h0", chosen_ms, "a choice", deadline_ms),)
+    state = FleetState((Live("op-1", "h1", ends_ms=NOW_MS + HOUR_MS),), done=("h1",))
+    found = planned(
+        fleet_of("a", "a"), MaintenancePolicy(notice_s=900), state, hand_backs=hand_backs
+    )
+    entry = next(each for each in found.entries if each.host == "h0")
+    kept = entry.earliest_start_ms == entry.latest_start_ms == chosen_ms
+    assert kept or entry.earliest_start_ms >= deadline_ms, entry
+    assert kept is (chosen_in_min >= 60 + 15), entry  # the notice begins when h1 is done

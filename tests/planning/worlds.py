@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from forewarn_core.planning.durations import DurationSample
 from forewarn_core.planning.fleet import Fleet, FleetGroup, FleetHost
-from forewarn_core.planning.plan import FleetState, Live, PlanRequest
+from forewarn_core.planning.plan import FleetState, HandBack, HostOrder, Live, PlanRequest
 from forewarn_core.planning.policy import Budget, MaintenancePolicy, Scope
 from forewarn_core.rules.local_time import Window
 
@@ -129,6 +129,29 @@ samples = st.builds(
 )
 
 
+def hand_backs(host: str) -> st.SearchStrategy[HandBack]:
+    """Draw a deadline of declared work on a host, or a start that was chosen before it."""
+    after_ms = [MINUTE_MS, 20 * MINUTE_MS, 3 * HOUR_MS, DAY_MS]
+    times_ms = st.sampled_from([NOW_MS + each for each in after_ms])
+    deadlines = st.builds(HandBack, st.just(host), times_ms, st.just("a deadline"))
+    pairs = st.tuples(times_ms, times_ms).filter(lambda drawn: drawn[0] <= drawn[1])
+    return deadlines | pairs.map(lambda drawn: HandBack(host, drawn[0], "a choice", drawn[1]))
+
+
+def orders(names: list[str]) -> st.SearchStrategy[tuple[HostOrder, ...]]:
+    """Draw an order of at most four hosts: those of a test group come first."""
+    hosts = st.lists(st.sampled_from(names), max_size=4, unique=True)
+    observed_s, ends_ms = st.sampled_from([60, 7200]), st.sampled_from([0, NOW_MS + HOUR_MS])
+    return st.builds(
+        lambda drawn, observation_s, ended_ms: tuple(
+            HostOrder((first,), tuple(drawn[1:]), observation_s, ended_ms) for first in drawn[:1]
+        ),
+        hosts,
+        observed_s,
+        ends_ms,
+    )
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     """Draw everything a plan is made of."""
@@ -155,8 +178,9 @@ def worlds(draw: st.DrawFn) -> World:
             )
         )
     state = FleetState(tuple(draw(st.lists(lives, max_size=2))), draw(some))
+    asked = draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))
     request = PlanRequest(
-        tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
+        tuple(asked),
         draw(st.sampled_from([600, 3600])),
         draw(st.sampled_from([0, 1200])),
         draw(st.sampled_from([0, 0, 1500])),
@@ -166,6 +190,8 @@ def worlds(draw: st.DrawFn) -> World:
         seed=draw(st.integers(0, 3)),
         steps=draw(st.sampled_from([0, 500])),
         failure_domain=draw(st.sampled_from(["", "", "", "rack", "k"])),
+        hand_backs=tuple(draw(hand_backs(name)) for name in draw(some)),
+        orders=draw(orders(asked)),
     )
     return fleet, state, draw(policies), request
 

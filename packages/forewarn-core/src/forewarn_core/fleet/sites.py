@@ -91,7 +91,8 @@ class AnnouncingSite(HostSite):
         self._sites = sites
         self.start_ms = max(wave.earliest_start_ms, self.now_ms)
         self.wave, self.latest_start_ms = wave.number, wave.latest_start_ms
-        if not self.hands_back.allows(self.latest_start_ms) and self.hands_back.otherwise_ms:
+        is_allowed = self.hands_back.allows(wave.earliest_start_ms, self.latest_start_ms)
+        if self.hands_back.otherwise_ms and not is_allowed:
             self.hand_back_ms, self.hand_back = self.hands_back.otherwise_ms, DEADLINE
         policy = sites.draft.policy
         self.impact_notice_s = policy.notice_s[sites.maintenance.shown_impact]

@@ -25,6 +25,7 @@ from forewarn_core.planning.sites import Batch
 from forewarn_core.rules.blockers import Blocker, Code
 from forewarn_core.rules.budget import BUDGET
 from forewarn_core.rules.capacity import CAPACITY, NO_OTHER_HOST, UNSIZED, own_moves
+from forewarn_core.rules.test_first import TEST, TEST_FIRST
 
 #: A wave is closed after this many successive hosts that do not fit; a wave of hosts whose VMs
 #: stay well placed even if it is empty.
@@ -60,7 +61,9 @@ class MovingPlan:
         best: tuple[list[Batch], list[tuple[int, Blocker]]] | None = None
         for _ in range(_ORDERS_MAX):
             batches, stuck = self._in_order(parts, first)
-            blocked = self._blocked_by_moves([host for host, _ in stuck])
+            blocked = self._blocked_by_moves(
+                [host for host, blocker in stuck if blocker.code is not TEST_FIRST]
+            )
             if best is None or len(stuck) < len(best[1]):
                 best = (
                     batches,
@@ -97,21 +100,40 @@ class MovingPlan:
                 batch
                 for calendar, hosts, canary in left
                 if not closed(calendar, self._terms, self._host_ms(hosts[0]))
+                and self._is_tested(calendar, batches)
                 for batch in mover.batches(hosts, calendar, canary=canary)
             ]
             batches += new
             left = [part for each in left for part in self._regrouped(each, mover)]
-            # Hosts of one part have seen the placement after the last wave already.
-            goes_on = bool(new) and (len(left) > 1 or self._calendars.by_group)
+            # Hosts of one part have seen the placement after the last wave already, unless they
+            # waited for a test.
+            waited = any(calendar.after for calendar, _, _ in left)
+            goes_on = bool(new) and (len(left) > 1 or self._calendars.by_group or waited)
         return batches, [
             (
                 host,
                 closed(calendar, self._terms, self._host_ms(host))
+                or self._untested(calendar, batches)
                 or mover.blocker(host, self._terms.now_ms),
             )
             for calendar, hosts, _ in left
             for host in hosts
         ]
+
+    def _is_tested(self, calendar: Calendar, batches: list[Batch]) -> bool:
+        """Whether all hosts that come before those of a calendar have a wave. Source: T-8."""
+        if not calendar.after:
+            return True
+        hosts = self._index.fleet.hosts
+        placed = {hosts[host].name for batch in batches for host in batch.hosts}
+        return all(
+            placed.issuperset(self._terms.request.orders[each].first) for each in calendar.after
+        )
+
+    def _untested(self, calendar: Calendar, batches: list[Batch]) -> Blocker | None:
+        if self._is_tested(calendar, batches):
+            return None
+        return Blocker(TEST_FIRST, TEST, self._terms.now_ms)
 
     def _host_ms(self, host: int) -> int:
         return self._terms.host_ms(self._index.fleet.hosts[host])

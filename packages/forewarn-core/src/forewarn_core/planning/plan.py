@@ -28,10 +28,10 @@ class HandBack:
     #: start: between the two, nobody chose to be disturbed. 0: the start is not chosen.
     otherwise_ms: int = 0
 
-    def allows(self, start_ms: int) -> bool:
-        """Whether the work may begin at a time."""
-        chosen = start_ms == self.at_ms and bool(self.otherwise_ms)
-        return chosen or start_ms >= (self.otherwise_ms or self.at_ms)
+    def allows(self, earliest_ms: int, latest_ms: int) -> bool:
+        """Whether the work may begin between two times, or at one of them."""
+        chosen = earliest_ms == latest_ms == self.at_ms and bool(self.otherwise_ms)
+        return chosen or earliest_ms >= (self.otherwise_ms or self.at_ms)
 
     def without_choice(self) -> HandBack:
         """Return the same for a plan that cannot keep the chosen start."""

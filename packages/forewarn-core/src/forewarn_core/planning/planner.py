@@ -56,12 +56,16 @@ def plan(
 
 
 def _displaced(planned: Plan) -> set[str]:
-    """Return the hosts that a plan has neither at their chosen start nor after their deadline."""
+    """Return the hosts that a plan has neither at their chosen start nor after their deadline.
+
+    Work whose VMs approve early begins at the earliest start of its entry.
+    """
     chosen = {each.host: each for each in planned.request.hand_backs if each.otherwise_ms}
     return {
         entry.host
         for entry in (planned.entries if chosen else ())
-        if entry.host in chosen and not chosen[entry.host].allows(entry.latest_start_ms)
+        if entry.host in chosen
+        and not chosen[entry.host].allows(entry.earliest_start_ms, entry.latest_start_ms)
     }
 
 
