@@ -175,7 +175,7 @@ class Group:
         notice_s = self.terminate_notice_s
         if notice_s and not TERMINATE_NOTICE_S_MIN <= notice_s <= TERMINATE_NOTICE_S_MAX:
             length = duration_text(notice_s)
-            problem = f"group {self.name}: terminate notice is {length}; give 5m to 15m"
+            problem = f"group {self.name}: terminate notice is {length}; give 5 min to 15 min"
             raise FleetContradiction(problem=problem)
         if not self.automatic_approval <= {Impact.REBOOT, Impact.REDEPLOY}:
             raise FleetContradiction(
