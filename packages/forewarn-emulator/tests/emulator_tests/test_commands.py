@@ -43,7 +43,7 @@ def test_clock_is_shown_and_changed(command: Run) -> None:
     assert "speed must be a number from 0 to 1000000, not 2000000000.0" in command(
         "emulator", "clock", "speed", "2e9", status=1
     )
-    assert "DURATION must be a duration from 0s to 31d, not '1000d'" in command(
+    assert "DURATION must be a duration from 0 s to 31 d, not '1000d'" in command(
         "emulator", "clock", "advance", "1000d", status=2
     )
     assert "DURATION must be" in command("emulator", "clock", "advance", "5q", status=2)

@@ -116,7 +116,7 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
         (("--vm", "a", "--vm", "a"), "--vm names a twice"),
         (("--listen", "nonsense"), "nonsense"),
         (("--enable-on-first-request", "soon"), "forewarn emulate --help"),
-        (("--enable-on-first-request", "3m"), "from 0s to 2m"),
+        (("--enable-on-first-request", "3m"), "from 0 s to 2 min"),
         (("--speed", "1e9"), "1e+09"),
         (("--speed", "fast"), "'fast' must be a number"),
         (("--rate-limit", "-1"), "rate"),
