@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forewarn_base import extensions
+from forewarn_base.extensions import PartsMissing
 from forewarn_base.settings import (
     AzureSettings,
     DriverSettings,
@@ -176,6 +177,20 @@ def test_destination_whose_package_left_keeps_its_place(
     other = replace(bus, name="other")
     with pytest.raises(DestinationInvalid):
         Live(settings(tmp_path, outbox=OutboxSettings((other,))))
+
+
+def test_everything_that_is_not_installed_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody installs one package only to learn of the next."""
+    kind = replace(nats_sink.KIND, module="no_such_package")
+    monkeypatch.setattr(nats_sink, "KIND", kind)
+    options = {"kind": "nats", "servers": ["nats://127.0.0.1:9"]}
+    tables = (NamedTable("bus", options), NamedTable("log", options))
+    drivers = DriverSettings("manual", tables=(NamedTable("lab", {"kind": "none"}),))
+    with pytest.raises(PartsMissing) as refused:
+        Live(settings(tmp_path, outbox=OutboxSettings(tables), drivers=drivers))
+    assert all(name in str(refused.value) for name in ("lab", "bus", "log"))
 
 
 def test_what_is_missing_is_logged_once_and_when_it_is_back(

@@ -30,6 +30,7 @@ SINKS = ExtensionGroup(
         "event-grid": "forewarn_server.outbox.webhook_sink:EVENT_GRID",
     },
     dict.fromkeys(("nats", "kafka", "apprise"), "forewarn-sinks"),
+    extras={"nats": "nats", "kafka": "kafka", "apprise": "notify"},
 )
 #: The members that every sink has.
 _MEMBERS = ("open", "send", "close", "batch_max")
@@ -47,7 +48,7 @@ class DestinationInvalid(CallerError):
 def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
     """Return the destinations from the tables of the settings.
 
-    A destination whose kind or package is not installed receives nothing; see `check_installed`.
+    A destination whose kind or package is not installed receives nothing; see `not_installed`.
 
     Raises:
         DestinationInvalid: options are unknown, missing, of the wrong type or contradictory.
@@ -58,15 +59,13 @@ def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Desti
     return tuple([_destination(name, dict(options)) for name, options in tables.items()])
 
 
-def check_installed(destinations: Iterable[Destination]) -> None:
-    """Refuse destinations whose kind or package is not installed.
-
-    Raises:
-        DestinationInvalid: a package is missing.
-    """
-    for each in destinations:
-        if isinstance(each.sink, AbsentSink):
-            raise DestinationInvalid(name=each.name, problem=each.sink.absent)
+def not_installed(destinations: Iterable[Destination]) -> list[ForewarnError]:
+    """Return the errors of destinations whose kind or package is not installed."""
+    return [
+        DestinationInvalid(name=each.name, problem=each.sink.absent)
+        for each in destinations
+        if isinstance(each.sink, AbsentSink)
+    ]
 
 
 def _destination(name: str, options: dict[str, object]) -> Destination:

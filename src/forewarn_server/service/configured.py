@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn_base.extensions import raise_together
 from forewarn_base.values import replace
-from forewarn_drivers.registry import check_installed, make_drivers, scheduling, unscheduled
+from forewarn_drivers.registry import make_drivers, not_installed, scheduling, unscheduled
 from forewarn_server.control.degraded import DegradedParts
 from forewarn_server.control.driver_calls import DriverUnknown
 from forewarn_server.service.settings_check import policy_of
@@ -16,6 +17,7 @@ from forewarn_server.service.settings_check import policy_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from forewarn_base.errors import ForewarnError
     from forewarn_base.settings import Settings
     from forewarn_core.fleet.state import State
     from forewarn_drivers import Driver
@@ -71,10 +73,17 @@ class ConfiguredParts:
 
         Raises:
             DriverKindUnknown, DriverUnusable, DestinationInvalid: it is not installed.
+            PartsMissing: several are not installed.
         """
         used = {each.driver or self._default for each in state.topology.hosts.values()}
-        check_installed(each for name, each in self.drivers.items() if name not in used)
-        check_destinations(self.destinations, sent() if self._unsent() else ())
+        unused = [each for name, each in self.drivers.items() if name not in used]
+        existing = sent() if self._unsent() else ()
+        raise_together([*not_installed(unused), *_not_installed(self.destinations, existing)])
+
+    def check_installed(self) -> None:
+        """Refuse drivers and destinations that are not installed; raises as `check_unused`."""
+        absent = [*not_installed(self.drivers.values()), *_not_installed(self.destinations)]
+        raise_together(absent)
 
     def _unsent(self) -> dict[str, str]:
         """Return the destinations whose package is not installed, with the reason."""
@@ -105,8 +114,17 @@ def check_destinations(destinations: Sequence[Destination], existing: Collection
 
     Raises:
         DestinationInvalid: a package is missing.
+        PartsMissing: several are missing.
     """
-    if destinations:
-        from forewarn_server.outbox import destinations as module  # noqa: PLC0415 - loaded by now
+    raise_together(_not_installed(destinations, existing))
 
-        module.check_installed(each for each in destinations if each.name not in existing)
+
+def _not_installed(
+    destinations: Sequence[Destination], existing: Collection[str] = ()
+) -> list[ForewarnError]:
+    """Return the errors of destinations that are not installed, except those in `existing`."""
+    if not destinations:
+        return []
+    from forewarn_server.outbox import destinations as module  # noqa: PLC0415 - loaded by now
+
+    return module.not_installed(each for each in destinations if each.name not in existing)

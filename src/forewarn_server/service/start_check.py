@@ -12,11 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn_base.extensions import ExtensionMissing, ExtensionUnusable
-from forewarn_drivers.registry import check_installed
 from forewarn_metadata.endpoint.http import addresses
 from forewarn_server.api.listener import OperatorAddressTaken
 from forewarn_server.service.address_probes import address_probes
-from forewarn_server.service.configured import ConfiguredParts, check_destinations
+from forewarn_server.service.configured import ConfiguredParts
 from forewarn_server.service.credentials import tls_of
 from forewarn_server.service.observers import traces_module
 from forewarn_server.service.operators import azure_problem
@@ -50,8 +49,7 @@ async def check_start_beside(settings: Settings, *, held: bool) -> tuple[str, ..
         ForewarnError: the error that would prevent a start.
     """
     configured = ConfiguredParts(settings)
-    check_installed(configured.drivers.values())
-    check_destinations(configured.destinations)
+    configured.check_installed()
     notes = []
     if settings.otlp.endpoint:
         await traces_module()

@@ -20,7 +20,7 @@ from forewarn_base.errors import CallerError, ForewarnError, clean_text
 
 TYPE_CHECKING = False  # `typing` needs too much memory, for the agent
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.metadata import EntryPoint
     from typing import Any, TypeVar
 
@@ -50,10 +50,32 @@ class ExtensionMissing(CallerError):
     code = "extension-missing"
     status = 501
     message = (
-        "The {kind} {name} needs the package {package}: "
-        "pip install ./forewarn/packages/{package}, beside a clone."
+        "The {kind} {name} needs the package {package}: pip install {install}, beside a clone."
     )
     advice = "Install the package. {then}"
+
+
+class PartsMissing(CallerError):
+    """Several parts of the settings are in packages that are not installed."""
+
+    code = "parts-missing"
+    status = 501
+    message = "{problems}"
+    advice = "{remedies}"
+
+
+def raise_together(errors: Sequence[ForewarnError]) -> None:
+    """Raise an error about parts that are not installed, which names all of them; none: return.
+
+    Raises:
+        ForewarnError: the only error.
+        PartsMissing: there are several.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        remedies = " ".join(dict.fromkeys(each.advice_text() for each in errors))
+        raise PartsMissing(problems=" ".join(map(str, errors)), remedies=remedies)
 
 
 #: Kind of an extension -> what makes use of a package that was installed; others: the service.
@@ -164,17 +186,24 @@ class ExtensionGroup:
     """The extensions of one kind."""
 
     def __init__(
-        self, kind: str, built_in: Mapping[str, str], packages: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        built_in: Mapping[str, str],
+        packages: Mapping[str, str] | None = None,
+        *,
+        extras: Mapping[str, str] | None = None,
     ) -> None:
         """Register Forewarn's own extensions: name -> `MODULE:ATTRIBUTE`.
 
         `kind` is a noun such as `driver`; the group of entry points is `forewarn.drivers`.
         `packages` names the extensions in Forewarn's other packages, each with its package. Those
-        that are in both tables are found without a search of the installed packages.
+        that are in both tables are found without a search of the installed packages. `extras` names
+        the extras of `forewarn` that bring such a package with everything that it needs.
         """
         self.kind = kind
         self.built_in = built_in
         self.packages = packages or {}
+        self._extras = extras or {}
 
     @property
     def entry_points(self) -> str:
@@ -205,7 +234,11 @@ class ExtensionGroup:
 
     def _missing(self, name: str) -> ExtensionMissing:
         then = _THEN.get(self.kind, _THEN_SERVICE)
-        return ExtensionMissing(kind=self.kind, name=name, package=self.packages[name], then=then)
+        package, extra = self.packages[name], self._extras.get(name)
+        install = f"'./forewarn[{extra}]'" if extra else f"./forewarn/packages/{package}"
+        return ExtensionMissing(
+            kind=self.kind, name=name, package=package, install=install, then=then
+        )
 
     def names(self) -> list[str]:
         """Return the names of all extensions, in alphabetical order, installed or not."""

@@ -32,6 +32,7 @@ DRIVERS = ExtensionGroup(
         "libvirt": "forewarn-libvirt",
         "nova": "forewarn-openstack",
     },
+    extras={"libvirt": "libvirt", "nova": "nova"},
 )
 #: Option with the kind of a driver; the default is the driver's name.
 KIND = "kind"
@@ -119,11 +120,9 @@ def _is_uninstalled(error: BaseException) -> bool:
     return any(isinstance(each, ImportError | ExtensionUnusable) for each in causes)
 
 
-def check_installed(drivers: Iterable[Driver]) -> None:
-    """Raise the error of the first absent driver."""
-    for each in drivers:
-        if isinstance(each, AbsentDriver):
-            raise each.error
+def not_installed(drivers: Iterable[Driver]) -> list[ForewarnError]:
+    """Return the errors of absent drivers."""
+    return [each.error for each in drivers if isinstance(each, AbsentDriver)]
 
 
 def scheduling(drivers: Mapping[str, Driver], default: str) -> frozenset[str]:
