@@ -34,9 +34,12 @@ class EventQueue:
         self._count = 0
 
     def at(self, at_ms: int, act: Callable[[], None]) -> None:
-        """Do something at a true time, ms since the epoch; what is past is done next."""
-        self._count += 1
-        heapq.heappush(self._heap, (max(at_ms, self.now_ms), self._count, act))
+        """Do something at a true time, ms since the epoch; what is past is done next.
+
+        Python may collect garbage in here, and what ends with that may note something, too.
+        """
+        self._count = count = self._count + 1
+        heapq.heappush(self._heap, (max(at_ms, self.now_ms), count, act))
 
     def after(self, delay_ms: int, act: Callable[[], None]) -> None:
         """Do something this many milliseconds from now."""
