@@ -31,6 +31,7 @@ PARTS = (
     "forewarn_base/host_port.py",
     "forewarn_base/http_client.py",
     "forewarn_base/ids.py",
+    "forewarn_base/time_zones.py",
     "forewarn_base/untrusted_text.py",
     "forewarn_base/urls.py",
     "forewarn_base/values.py",

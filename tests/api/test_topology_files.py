@@ -229,7 +229,9 @@ def test_apply_adds_and_changes_but_never_removes(live: Live) -> None:
     part = live.call("PUT", "/v1/topology", {"hosts": {"h2": {}, "h1": {}}}).json
     nowhere = {"zone": "", "rack": "", "owner": ""}
     assert part["added"] == [{"kind": "host", "name": "h2", **nowhere}]
-    assert part["changed"] == [{"kind": "host", "name": "h1", **nowhere}]
+    differences = [{"member": "fault_domain", "old": "1", "new": ""}]
+    changed = {"kind": "host", "name": "h1", **nowhere, "differences": differences}
+    assert part["changed"] == [changed]
     assert len(live.get("/v1/vms")["vms"]) == 2
 
 

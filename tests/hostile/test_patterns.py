@@ -22,7 +22,7 @@ from tools.product import files, module_of
 pytestmark = pytest.mark.slow
 
 #: Lengths of the hostile texts: exponential time shows at the first, quadratic time later.
-SIZES = (20, 64, 2048)
+SIZES = (20, 64, 512, 4096)
 #: Time for each character, in seconds, above which the growth is measured.
 SUSPECT_S = 1e-6
 
