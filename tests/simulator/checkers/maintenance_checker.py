@@ -254,7 +254,7 @@ class MaintenanceChecker:
         if known is None or known.health.value == "failed":
             return False
         plan = state.plans.get(maintenance.plan)
-        learned_s = [each.duration_s for each in plan.learned] if plan else []
+        learned_s = [each.duration_s for each in plan.body.learned] if plan else []
         end_ms = now_ms + LEAD_MS + max(maintenance.duration_s, *learned_s, 0) * 1000
         late = end_ms > (maintenance.deadline_ms or end_ms)
         if late or closed(policy, known, start_ms=now_ms, end_ms=end_ms):
